@@ -1,0 +1,1 @@
+"""Types: sizes, axes, elements, the kinds of type, unification, and the checker."""
