@@ -1,0 +1,198 @@
+"""The build: the modules in C++, by ninja, and the parser's tables, by the grammar itself.
+
+pyproject.toml has everything that is only said; here is what must be done. Nothing here needs torch.
+
+`SHAPESCRIPT_NATIVE` says what to do about the modules in C++: `auto` (the default) builds them if it can, and warns
+and goes on if it can't, because everything they do is also written in Python; `1` fails if it can't; `0` leaves them
+out.
+`CXX` names the compiler, `MAX_JOBS` the number of compilations at once.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+PACKAGE = "shapescript"
+
+
+@dataclass(frozen=True)
+class Native:
+    """A module in C++: its name in the package and its sources, from the root of the project."""
+
+    name: str
+    sources: tuple[str, ...]
+
+    @property
+    def extension(self) -> Extension:
+        return Extension(f"{PACKAGE}.{self.name}", list(self.sources), optional=True)
+
+
+MODULES = (Native("_core", ("csrc/cpu/core.cpp",)),)
+
+COMPILE = (
+    "-std=c++20 -O3 -fPIC -fvisibility=hidden -g0 -Wall -Wextra "
+    # the same bits on every machine: no fused multiply-add where the source doesn't say so
+    "-ffp-contract=off"
+)
+LINK = "-shared -undefined dynamic_lookup" if sys.platform == "darwin" else "-shared"
+
+
+class CannotBuild(Exception):
+    """Why the modules in C++ couldn't be built."""
+
+
+class NinjaBuild(build_ext):
+    """Builds all modules by one run of ninja, which compiles again only what changed."""
+
+    def run(self) -> None:
+        wanted = os.environ.get("SHAPESCRIPT_NATIVE", "auto")
+        if wanted not in ("auto", "0", "1"):
+            raise SystemExit(f"SHAPESCRIPT_NATIVE is `{wanted}`; it must be auto, 0 or 1")
+        if wanted == "0":
+            self.extensions = []
+        try:
+            super().run()
+        except CannotBuild as problem:
+            if wanted == "1":
+                raise SystemExit(f"error: the modules in C++ weren't built: {problem}") from problem
+            for native in MODULES:  # one of an older build, which may lie in the tree, must not be taken for this one
+                for stale in (ROOT / PACKAGE).glob(f"{native.name}.*.so"):
+                    stale.unlink()
+            self.extensions = []
+            self.warn(f"the modules in C++ weren't built, ShapeScript will be slower without them: {problem}")
+
+    def build_extensions(self) -> None:
+        outputs = {ext.name: Path(self.get_ext_fullpath(ext.name)).resolve() for ext in self.extensions}
+        for output in outputs.values():
+            output.parent.mkdir(parents=True, exist_ok=True)
+        folder = ninja_folder()
+        (folder / "build.ninja").write_text(ninja_rules(folder, outputs))
+        jobs = os.environ.get("MAX_JOBS")
+        command = [ninja_program(), "-C", str(folder), *(["-j", jobs] if jobs else [])]
+        built = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        print(built.stdout, flush=True)
+        if built.returncode != 0:
+            raise CannotBuild(f"ninja ended with {built.returncode}\n{built.stdout}")
+
+
+def ninja_folder() -> Path:
+    """The folder of ninja's files: fixed, because pip builds in a new folder each time."""
+    folder = ROOT / "build" / f"ninja-{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def ninja_program() -> str:
+    """The path of ninja, which comes with the package of that name."""
+    try:
+        import ninja
+    except ImportError:
+        found = shutil.which("ninja")
+        if found is None:
+            raise CannotBuild("there is no ninja") from None
+        return found
+    return str(Path(ninja.BIN_DIR) / "ninja")
+
+
+def compiler() -> str:
+    """The command of the C++ compiler."""
+    chosen = os.environ.get("CXX")
+    for name in [chosen] if chosen else ["g++", "clang++", "c++"]:
+        if shutil.which(name.split()[0]):
+            return name
+    raise CannotBuild(f"there is no C++ compiler `{chosen}`" if chosen else "there is no C++ compiler")
+
+
+def ninja_rules(folder: Path, outputs: dict[str, Path]) -> str:
+    """The text of build.ninja: an object for each source, a library for each module."""
+    headers, version = pybind11_headers(folder)
+    include = f"-isystem {quoted(headers)} -isystem {quoted(sysconfig.get_paths()['include'])}"
+    command = compiler()
+    lines = [
+        "ninja_required_version = 1.5",
+        "rule compile",
+        f"  command = {command} -MMD -MF $out.d {COMPILE} {include} -c $in -o $out",
+        "  depfile = $out.d",
+        "  deps = gcc",
+        "  description = compile $in",
+        "rule link",
+        f"  command = {command} {LINK} $in -o $out",
+        "  description = link $out",
+    ]
+    for native in MODULES:
+        output = outputs.get(f"{PACKAGE}.{native.name}")
+        if output is None:
+            continue
+        objects = [folder / native.name / f"{source.replace('/', '_')}.o" for source in native.sources]
+        for source, made in zip(native.sources, objects, strict=True):
+            lines.append(f"build {escaped(made)}: compile {escaped(ROOT / source)} | {escaped(version)}")
+        lines.append(f"build {escaped(output)}: link {' '.join(map(escaped, objects))}")
+    return "\n".join(lines) + "\n"
+
+
+def pybind11_headers(folder: Path) -> tuple[Path, Path]:
+    """The folder of pybind11's headers, and a file that changes with its version.
+
+    pip's isolated environment lies elsewhere at each build. A link of a fixed name keeps the commands the same, and
+    as system headers (-MMD leaves them out) their new time stamps don't make everything compile again.
+    """
+    try:
+        import pybind11
+    except ImportError:
+        raise CannotBuild("there is no pybind11") from None
+    link = folder / "pybind11_include"
+    new = folder / f"pybind11_include.{os.getpid()}"
+    new.symlink_to(pybind11.get_include())
+    os.replace(new, link)
+    stamp = folder / "pybind11.version"
+    if not stamp.exists() or stamp.read_text() != pybind11.__version__:
+        stamp.write_text(pybind11.__version__)
+    return link, stamp
+
+
+def quoted(path: str | Path) -> str:
+    """A path as a word of a command in build.ninja."""
+    return "'" + str(path).replace("$", "$$") + "'"
+
+
+def escaped(path: str | Path) -> str:
+    """A path as a word of a build line in build.ninja."""
+    return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
+
+
+class BuildWithTables(build_py):
+    """Copies the package, and makes the parser's tables from the grammar: in the tree if the install is editable."""
+
+    def run(self) -> None:
+        super().run()
+        top = ROOT if self.editable_mode else Path(self.build_lib).resolve()
+        make_tables(top)
+
+
+def make_tables(top: Path) -> None:
+    """Runs `shapescript.syntax.build_tables` of the package that lies in `top`."""
+    if not (top / PACKAGE / "syntax" / "build_tables.py").exists():
+        return
+    sys.path.insert(0, str(top))
+    try:
+        runpy.run_module(f"{PACKAGE}.syntax.build_tables", run_name="__main__", alter_sys=True)
+    finally:
+        sys.path.remove(str(top))
+
+
+setup(
+    ext_modules=[native.extension for native in MODULES],
+    cmdclass={"build_ext": NinjaBuild, "build_py": BuildWithTables},
+)

@@ -1,0 +1,38 @@
+"""ShapeScript: a typed tensor language whose axes have names.
+
+Importing it imports neither torch nor any stage: what the package gives to Python is fetched from `session` when it
+is first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+FROM_SESSION = (
+    "CheckError",
+    "DataError",
+    "DeviceError",
+    "Error",
+    "ShapeError",
+    "TensorDataset",
+    "Windows",
+    "WorkerError",
+    "adam",
+    "adamw",
+    "check",
+    "lion",
+    "load",
+    "sgd",
+)
+
+
+def __getattr__(name: str) -> object:
+    if name in FROM_SESSION:
+        return getattr(import_module("shapescript.session"), name)
+    raise AttributeError(f"module `shapescript` has no attribute `{name}`")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *FROM_SESSION])
