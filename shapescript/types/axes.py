@@ -107,3 +107,18 @@ def contains(axes: Iterable[Axis], axis: Axis) -> bool:
 def show_axes(axes: Iterable[Axis]) -> str:
     """`[b n D]`, as a user writes it."""
     return "[" + " ".join(map(str, axes)) + "]"
+
+
+ANY_AXES = Axis("..", Size.atom(".."))
+"""`..` within a signature and its function's body: stands for any number of axes, which a call binds all at once."""
+
+
+def substitute_axes(axes: Sequence[Axis], names: Mapping[str, Axis], spread: Sequence[Axis] | None) -> tuple[Axis, ...]:
+    """Axes with variables bound, and `..` replaced by the axes that it stands for (None leaves it)."""
+    result: list[Axis] = []
+    for axis in axes:
+        if axis.name == ANY_AXES.name and spread is not None:
+            result.extend(spread)
+        else:
+            result.append(axis.substitute(names))
+    return tuple(result)

@@ -105,13 +105,19 @@ class Size:
         divisor = _sized(other)
         if not divisor.terms:
             raise SizeError(f"`{self}` can't be divided by 0")
-        lead, by = max(divisor.terms)
+        atoms = sorted(self.atoms | divisor.atoms)
+
+        def leading(term: tuple[Monomial, Fraction]) -> list[int]:
+            # Lexicographic by exponents: the order that products keep, so an exact quotient is found term by term.
+            return [dict(term[0]).get(atom, 0) for atom in atoms]
+
+        lead, by = max(divisor.terms, key=leading)
         quotient: dict[Monomial, Fraction] = {}
         rest = self
         for _ in range(MOST_DIVISION_STEPS):
             if not rest.terms:
                 return _size(quotient)
-            monomial, coefficient = max(rest.terms)
+            monomial, coefficient = max(rest.terms, key=leading)
             part = {_product(monomial, lead, -1): coefficient / by}
             for name, value in part.items():
                 quotient[name] = quotient.get(name, Fraction(0)) + value
