@@ -39,7 +39,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shapescript.types.axes import Axis, same
+from shapescript.types.axes import Axis, places, same
 from shapescript.types.kinds import Tensor
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ def over_axes(attributes: Mapping[str, object]) -> tuple[Axis, ...]:
 
 
 def position_of(axes: Sequence[Axis], wanted: Axis) -> int | None:
-    """Where `wanted` stands among `axes`, by `same`; None if it doesn't."""
-    return next((i for i, axis in enumerate(axes) if same(axis, wanted)), None)
+    """Where `wanted` stands among `axes`, by name where one of its name is there, else by `same`; None if it doesn't."""
+    return next(iter(places(wanted, axes)), None)
 
 
 def roles_by_name(node: Node, words: Sequence[tuple[Axis, str]] = (), otherwise: str = MAP) -> Roles:

@@ -1,0 +1,1 @@
+"""What runs graphs: the devices, their executors, and the errors met while running."""

@@ -1,0 +1,1 @@
+"""The reference executor: every primitive as plain torch, one function for each, by name."""

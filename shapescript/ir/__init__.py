@@ -1,0 +1,1 @@
+"""The intermediate representation: graphs of tensor operations, their builder, verifier and text."""

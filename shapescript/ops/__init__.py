@@ -1,0 +1,1 @@
+"""The operations: the registry, and the ops by family."""

@@ -1,0 +1,1 @@
+"""The passes that make a graph ready to run, each a graph to a graph."""
