@@ -45,7 +45,8 @@ void FillPhilox(Bits& bits, std::uint64_t key, std::uint32_t first_index, std::u
 PYBIND11_MODULE(_core, module) {
   module.doc() = "Parts of ShapeScript in C++.";
   // noconvert: a copy would be filled in place of the caller's array
-  module.def("fill_philox", &shapescript::FillPhilox, py::arg("bits").noconvert(), py::arg("key"),
-             py::arg("first_index"), py::arg("first_row"), py::arg("place"), py::arg("call"),
-             "Fills bits[row, i] with Philox 4x32-10 of (first_index+i, first_row+row, place, call).");
+  module.def(
+      "fill_philox", &shapescript::FillPhilox, py::arg("bits").noconvert(), py::arg("key"),
+      py::arg("first_index"), py::arg("first_row"), py::arg("place"), py::arg("call"),
+      "Fills bits[row, i] with Philox 4x32-10 of (first_index+i, first_row+row, place, call).");
 }
