@@ -78,7 +78,9 @@ def _binary(context: Context, node: tree.Expr, op: str, values: list[Value]) -> 
     if op in COMPARISONS:
         return apply(context, node, COMPARISONS[op], [_plain(value) for value in values])
     if op == "/" and not values[0].type.element.is_float:
-        widened = [cast(context, value, F32.refined("NonNeg" if value.type.element.is_nonneg else None)) for value in values]
+        widened = [
+            cast(context, value, F32.refined("NonNeg" if value.type.element.is_nonneg else None)) for value in values
+        ]
         values = [value for value in widened if value is not None]
         if len(values) != 2:
             return None
@@ -207,7 +209,9 @@ def _report_align(context: Context, node: tree.Expr, small: Value, large: Value)
         else:
             union = [*large.type.axes, *missing]
             both = show_axes(union)
-            helps.append(f"if each of one is to meet each of the other: `broadcast({context.source_text(large.node)}, {both})`")
+            helps.append(
+                f"if each of one is to meet each of the other: `broadcast({context.source_text(large.node)}, {both})`"
+            )
     secondary = [Label(context.span(first.node), f"this is `{first.type}`")]
     message = f"the axes {a} and {b} don't line up".replace("axes [", "axes `[").replace("] and [", "]` and `[")
     message = message.replace("] don't", "]` don't")
@@ -330,7 +334,9 @@ def _unary(name: str) -> Operation:
 
 def _report_sign(context: Context, name: str, value: Value) -> None:
     text = _text(context, value.node)
-    helps = [f"add something that keeps it above 0 to a square, or write `{name}(maximum({context.source_text(value.node)}, 0))`"]
+    helps = [
+        f"add something that keeps it above 0 to a square, or write `{name}(maximum({context.source_text(value.node)}, 0))`"
+    ]
     if name == "log":
         helps = [
             f"of a softmax, `log_softmax` is exact; else `log(maximum({context.source_text(value.node)}, 1e-12))`",
@@ -338,7 +344,13 @@ def _report_sign(context: Context, name: str, value: Value) -> None:
         ]
     else:
         helps.append(f"if it is known to be 0 or more, say so: `sqrt({text} as NonNeg)`")
-    context.report("E0504", f"`{name}` asks for `NonNeg`, and this may be below 0", value.node, f"this is `{value.type}`", helps=helps)
+    context.report(
+        "E0504",
+        f"`{name}` asks for `NonNeg`, and this may be below 0",
+        value.node,
+        f"this is `{value.type}`",
+        helps=helps,
+    )
 
 
 def _elementwise(name: str, op: str, parameters: Sequence[str], optional: Sequence[str] = ()) -> Operation:
@@ -357,7 +369,9 @@ def choose(context: Context, node: tree.Expr, name: str, op: str, exprs: Sequenc
     """Operands of one element that line up; the first of `where` is its condition, a bool."""
     condition: list[Value] = []
     if op == "where":
-        found = number(context, exprs[0], BOOL) if context.type_of(exprs[0]) == Host("bool") else tensor(context, exprs[0])
+        found = (
+            number(context, exprs[0], BOOL) if context.type_of(exprs[0]) == Host("bool") else tensor(context, exprs[0])
+        )
         if found is None:
             return None
         if not found.type.element.is_bool:
@@ -387,7 +401,11 @@ def _common_index(values: Sequence[Value]) -> list[Value]:
     fits = []
     for value in values:
         known = literal(value.node)
-        if value.type.element != index and known is not None and (known == 0 or (bound is not None and 0 <= known < bound)):
+        if (
+            value.type.element != index
+            and known is not None
+            and (known == 0 or (bound is not None and 0 <= known < bound))
+        ):
             fits.append(fixed(int(known), index, value.node))
         else:
             fits.append(value)

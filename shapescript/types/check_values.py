@@ -71,7 +71,9 @@ def arguments_of(
         parameter = positional[at] if given is None else given
         if parameter not in positional and parameter not in by_name:
             known = ", ".join(f"`{p}`" for p in [*positional, *by_name])
-            context.report("E0605", f"`{name}` has no parameter `{parameter}`", value, notes=[f"its parameters are {known}"])
+            context.report(
+                "E0605", f"`{name}` has no parameter `{parameter}`", value, notes=[f"its parameters are {known}"]
+            )
             return None
         if parameter in values:
             context.report("E0607", f"`{parameter}` is given twice", value)
@@ -176,7 +178,9 @@ def number(context: Context, expr: tree.Expr, element: Element, meets: tree.Expr
     if found.name == "float" and not element.is_float:
         secondary = [Label(context.span(meets), f"this is `{context.type_of(meets)}`")] if meets is not None else []
         helps = [f"make it a float first: `{_wrapped(context, meets)} as f32`"] if meets is not None else []
-        context.report("E0503", f"a float meets whole numbers, `{element}`", expr, "this is a float", secondary, helps=helps)
+        context.report(
+            "E0503", f"a float meets whole numbers, `{element}`", expr, "this is a float", secondary, helps=helps
+        )
         return None
     target = element.base if not element.is_float else element.refined(refinement_of(context, expr))
     return Value(HostOperand(expr, target), Tensor((), target), expr)
