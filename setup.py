@@ -11,7 +11,6 @@ out.
 from __future__ import annotations
 
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -182,14 +181,12 @@ class BuildWithTables(build_py):
 
 
 def make_tables(top: Path) -> None:
-    """Runs `shapescript.syntax.build_tables` of the package that lies in `top`."""
-    if not (top / PACKAGE / "syntax" / "build_tables.py").exists():
-        return
-    sys.path.insert(0, str(top))
-    try:
-        runpy.run_module(f"{PACKAGE}.syntax.build_tables", run_name="__main__", alter_sys=True)
-    finally:
-        sys.path.remove(str(top))
+    """Runs `shapescript.syntax.build_tables` of the package that lies in `top`; it writes beside itself."""
+    paths = [str(top), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-m", f"{PACKAGE}.syntax.build_tables"]
+    made = subprocess.run(command, cwd=top, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
+    if made.returncode != 0:
+        raise SystemExit("error: the parser's tables weren't made; what is wrong with the grammar stands above")
 
 
 setup(

@@ -19,7 +19,7 @@ import shapescript
 
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "csrc", "shapescript", "docs")
-MADE_BY_BUILDS = shutil.ignore_patterns("__pycache__", "*.so", "parsetab.py", "parser.out", "*.egg-info", ".*_cache")
+MADE_BY_BUILDS = shutil.ignore_patterns("__pycache__", "*.so", "_tables.py", "*.egg-info", ".*_cache")
 
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="no C++ compiler here"
@@ -75,7 +75,7 @@ def run_there(folder: Path, code: str) -> str:
 
 
 WHERE_AND_NATIVE = "import shapescript, shapescript.random_bits as r; print(shapescript.__file__); print(r.native())"
-PARSES = "import shapescript.cli as c; raise SystemExit(c.main(['explain', 'E1901']))"
+EXPLAINS = "import shapescript.cli as c; raise SystemExit(c.main(['explain', 'E1901']))"
 
 
 @needs_compiler
@@ -86,9 +86,10 @@ def test_a_wheel_is_whole(tmp_path: Path) -> None:
     where, native = run_there(folder, WHERE_AND_NATIVE).splitlines()
     assert where == str(folder / "shapescript" / "__init__.py")
     assert native == "True"
-    sources = {str(p.relative_to(ROOT)) for p in (ROOT / "shapescript").rglob("*.py") if p.name != "parsetab.py"}
+    sources = {str(p.relative_to(ROOT)) for p in (ROOT / "shapescript").rglob("*.py") if p.name != "_tables.py"}
     assert sources <= set(names), sources - set(names)
-    assert "E1901" in run_there(folder, PARSES)
+    assert "shapescript/syntax/_tables.py" in names
+    assert "E1901" in run_there(folder, EXPLAINS)
 
 
 def test_without_a_compiler_the_build_warns_and_goes_on(tmp_path: Path) -> None:
