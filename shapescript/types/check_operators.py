@@ -229,7 +229,8 @@ def _why(missing: Sequence[Axis], small: Value, large: Value) -> str:
 def _drop_one(context: Context, value: Value) -> str:
     old = " ".join(map(str, value.type.axes))
     kept = " ".join(str(axis) for axis in value.type.axes if axis.size.constant != 1)
-    return f"an axis of size 1 is an axis like any other; drop it: `rearrange({context.source_text(value.node)}: {old} -> {kept})`"
+    text = context.source_text(value.node)
+    return f"an axis of size 1 is an axis like any other; drop it: `rearrange({text}: {old} -> {kept})`"
 
 
 def check_unary(context: Context, node: tree.Unary) -> Type:
@@ -281,6 +282,7 @@ def _matmul(context: Context, node: tree.Expr, x: Value, w: Value) -> Value | No
             here = [Label(context.span(x.node), f"this is `{x.type}`")]
             context.report("E0306", message, w.node, f"this is `{w.type}`", here, helps=helps)
             return None
+    warn_normalised(context, node, x, [last])
     # By place, so an axis that stands twice ([D D]) gets names of its own for the time of the product.
     kept = x.type.axes[:-1]
     outer = w.type.axes[lead + 1 :]
@@ -295,6 +297,17 @@ def _matmul(context: Context, node: tree.Expr, x: Value, w: Value) -> Value | No
         return None
     product = apply(context, node, "contract", [left, right], axes=(*kept, *hidden))
     return None if product is None else relabel(context, product, (*kept, *outer))
+
+
+def warn_normalised(context: Context, node: tree.Expr, value: Value, summed: Sequence[Axis]) -> None:
+    """Warns when weights that a softmax normalised over one axis are contracted over others only."""
+    axis = value.type.normalised
+    if axis is None or not summed or contains(summed, axis):
+        return
+    message = f"weights normalised over `{axis}` are contracted over `{summed[0]}`"
+    notes = [f"the softmax makes them sum to 1 over `{axis}`, so what is added up here isn't a weighted mean"]
+    helps = [f"if that isn't meant: `softmax(over={summed[0]})`"]
+    context.report("W0507", message, value.node, "", (), notes, helps)
 
 
 def _report_contraction(context: Context, x: Value, w: Value, last: Axis, inner: Axis) -> None:
@@ -334,9 +347,7 @@ def _unary(name: str) -> Operation:
 
 def _report_sign(context: Context, name: str, value: Value) -> None:
     text = _text(context, value.node)
-    helps = [
-        f"add something that keeps it above 0 to a square, or write `{name}(maximum({context.source_text(value.node)}, 0))`"
-    ]
+    helps = [f"write `{name}(maximum({context.source_text(value.node)}, 0))`"]
     if name == "log":
         helps = [
             f"of a softmax, `log_softmax` is exact; else `log(maximum({context.source_text(value.node)}, 1e-12))`",

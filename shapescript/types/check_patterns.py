@@ -1,8 +1,8 @@
 """Checks what takes a pattern: einsum, rearrange, split, repeat, and rename.
 
-Takes calls with a `Pattern`; gives types and uses made of `relabel`, `rearrange`, `contract`, `slice` and `broadcast`.
-A pattern names its operand's axes in order. An axis of the operand's own that the pattern names stands where the pattern
-puts it; a name that the operand doesn't have is a new name for that axis, which stands to the end of the function.
+Takes calls with a `Pattern`; gives types and uses made of `relabel`, `rearrange`, `contract`, `slice` and
+`broadcast`. A pattern names its operand's axes in order. An axis of the operand's own that the pattern names stands
+where the pattern puts it; a name that the operand doesn't have is a new name for that axis, which stands to the end of the function.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from shapescript.diagnostics.diagnostic import Label
 from shapescript.syntax import tree
 from shapescript.types.axes import ANY_AXES, Axis, contains, same, show_axes
-from shapescript.types.check_operators import report_elements
+from shapescript.types.check_operators import report_elements, warn_normalised
 from shapescript.types.check_values import Value, apply, bare, finish, one_axis, relabel, tensor
 from shapescript.types.context import Arguments, Context, Operation
 from shapescript.types.kinds import WRONG, Tensor, TupleOf, Type
@@ -87,9 +87,7 @@ def _named_operand(names: _Names, value: Value, sizes: Sequence[tree.Expr]) -> V
             return None
         for name in _leaf_names(size):
             if name in seen:
-                helps = [
-                    f"give the second a name of its own; the sum over both is not written by a name twice: `{name}` and `{name}2`"
-                ]
+                helps = [f"give the second a name of its own: `{name}` and `{name.lower()}2`"]
                 context.report("E0406", f"`{name}` stands twice in the pattern of one operand", size, helps=helps)
                 return None
             seen[name] = size
@@ -454,6 +452,9 @@ def _check_einsum(context: Context, node: tree.Expr, pattern: tree.Pattern | Non
         return WRONG
     if len(operands) == 1:
         return finish(context, node, apply(context, node, "rearrange", operands, axes=axes))
+    result = _leaves(axes)
+    for value in operands:
+        warn_normalised(context, node, value, [leaf for leaf in _leaves(value.type.axes) if not contains(result, leaf)])
     flat = [_flat(context, node, value) for value in operands]
     product: Value | None = flat[0]
     for at in range(1, len(flat)):

@@ -7,7 +7,7 @@ registry's rule for a type and turns its `RuleError` into a diagnostic at the op
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shapescript.diagnostics.diagnostic import Label
 from shapescript.ops.registry import REGISTRY, RuleError
@@ -228,7 +228,18 @@ def apply(context: Context, node: tree.Expr, op: str, values: Sequence[Value], *
         blamed = values[error.operand].node if error.operand is not None and error.operand < len(values) else node
         context.report(error.code, error.message, blamed, notes=error.notes, helps=error.helps)
         return None
+    result = _normalised(op, values, result)
     return Value(OpUse(op, tuple(value.operand for value in values), attributes), result, node)
+
+
+def _normalised(op: str, values: Sequence[Value], result: Tensor) -> Tensor:
+    """The result with what its operand's softmax normalised, where the op leaves weights what they are."""
+    axis = values[0].type.normalised if values else None
+    if axis is None or op not in ("relabel", "rearrange", "dropout", "cast"):
+        return result
+    if op == "relabel":
+        axis = result.axes[values[0].type.axes.index(axis)] if axis in values[0].type.axes else None
+    return replace(result, normalised=axis)
 
 
 def finish(context: Context, node: tree.Expr, value: Value | None) -> Type:

@@ -6,7 +6,7 @@ value. `str` of each is what a user would write, or plain words where the langua
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis, show_axes
@@ -21,10 +21,14 @@ class Type:
 
 @dataclass(frozen=True)
 class Tensor(Type):
-    """A tensor; a scalar has no axes."""
+    """A tensor; a scalar has no axes.
+
+    `normalised` is the axis over which a softmax made these weights sum to 1, for a warning alone.
+    """
 
     axes: tuple[Axis, ...]
     element: Element = F32
+    normalised: Axis | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         plain = self.element == F32

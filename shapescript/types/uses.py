@@ -54,6 +54,8 @@ class OpUse(Use):
 
     An operand that is itself an `OpUse` is an operation that the text doesn't spell out (the cast of whole numbers
     before `/`, the inner product of an einsum of three): it is evaluated at this node's place.
+    An expression, or an `OpUse` (by identity), that stands more than once in a use is evaluated once.
+    `place` of a random op is where it stands in the text; the specialiser counts calls and rounds besides.
     `unpack` n: the node's value is a tuple of n values, result i of which has `parts[i]` for its use.
     """
 
