@@ -53,7 +53,7 @@ def _show(value: object) -> str:
     return "" if value is None or value is False else str(value)
 
 
-# --- expressions ---------------------------------------------------------------------------------------------------
+# --- expressions -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -234,7 +234,7 @@ class As(Expr):
     type: TypeExpr
 
 
-# --- types ---------------------------------------------------------------------------------------------------------
+# --- types -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -266,7 +266,7 @@ class TupleType(TypeExpr):
     items: list[TypeExpr]
 
 
-# --- statements ----------------------------------------------------------------------------------------------------
+# --- statements ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -347,12 +347,16 @@ class Assert(Statement):
 
 @dataclass(slots=True, eq=False)
 class Lost(Statement):
-    """Lines that couldn't be parsed; the error is already reported. `body` is what was understood under them."""
+    """Lines that couldn't be parsed; the error is already reported. `body` is what was understood under them.
+
+    `names` are those that the lines seem to bind: uses of them aren't unknown.
+    """
 
     body: list[Statement]
+    names: list[str]
 
 
-# --- declarations --------------------------------------------------------------------------------------------------
+# --- declarations ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
