@@ -1,0 +1,1 @@
+"""Diagnostics: what the checker says, as data (`diagnostic`), as text (`render`, `formats`) and at length (`explain`)."""
