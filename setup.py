@@ -175,8 +175,10 @@ class BuildWithTables(build_py):
     """Copies the package, and makes the parser's tables from the grammar: in the tree if the install is editable."""
 
     def run(self) -> None:
-        super().run()
         top = ROOT if self.editable_mode else Path(self.build_lib).resolve()
+        if not self.editable_mode:  # a module that is gone from the tree must be gone from the package
+            shutil.rmtree(top / PACKAGE, ignore_errors=True)
+        super().run()
         make_tables(top)
 
 
