@@ -99,7 +99,8 @@ def _place(context: Context, node: tree.Index, value: Value, axis: Axis, expr: t
     constant, length = start.constant, axis.size.constant
     below = (axis.size - start).constant
     if (constant is not None and constant < 0) or (below is not None and below <= 0):
-        return _outside(context, axis, expr, length)
+        _outside(context, axis, expr, length)
+        return None
     one = Axis.of(1)
     part = apply(context, node, "slice", [value], over=axis, start=start, stop=start + 1, result=one)
     kept = tuple(other for other in value.type.axes if other is not axis)
@@ -130,7 +131,8 @@ def _range(context: Context, node: tree.Index, value: Value, axis: Axis, index: 
     size = stop - start
     for bad, expr in (((axis.size - stop).constant, index.last), (start.constant, index.first), (size.constant, None)):
         if bad is not None and bad < 0:
-            return _outside(context, axis, expr if expr is not None else index, axis.size.constant)
+            _outside(context, axis, expr if expr is not None else index, axis.size.constant)
+            return None
     if size == axis.size:
         return value
     result = Axis(None, size, (), axis.batch)

@@ -2,7 +2,8 @@
 
 Takes calls with a `Pattern`; gives types and uses made of `relabel`, `rearrange`, `contract`, `slice` and
 `broadcast`. A pattern names its operand's axes in order. An axis of the operand's own that the pattern names stands
-where the pattern puts it; a name that the operand doesn't have is a new name for that axis, which stands to the end of the function.
+where the pattern puts it; a name that the operand doesn't have is a new name for that axis, which stands to the end of
+the function.
 """
 
 from __future__ import annotations
