@@ -16,6 +16,7 @@ from shapescript.devices.reference.lowering import (
     Step,
     ValueProblem,
     axes_of,
+    dtype_of,
     half,
     line_up,
     lowers,
@@ -237,7 +238,15 @@ def contract(node: Node, static: Mapping[str, int]) -> Step:
     result = letters(node.axes)
     if len(set(left)) != len(left) or len(set(right)) != len(right):
         raise ValueError(f"an axis stands twice in an operand of {node!r}")
-    if left[-1:] == right[:1] and len(right) == 2 and result == left[:-1] + right[1:] and len(left) >= 1:
-        return lambda run, a, b: torch.matmul(a, b)
+    matrix = bool(left) and left[-1] == right[:1] and len(right) == 2 and result == left[:-1] + right[1]
     equation = f"{left},{right}->{result}"
-    return lambda run, a, b: torch.einsum(equation, a, b)
+    dtype = dtype_of(node.element)
+
+    def step(run: Run, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        if not a.is_floating_point():
+            exact = torch.int64 if run.device.type == "cpu" else torch.float64
+            a, b = a.to(exact), b.to(exact)
+        y = torch.matmul(a, b) if matrix else torch.einsum(equation, a, b)
+        return y if y.dtype == dtype else y.to(dtype)
+
+    return step
