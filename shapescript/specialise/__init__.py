@@ -1,0 +1,1 @@
+"""The evaluator, its values and the domain that makes graphs."""

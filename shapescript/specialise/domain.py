@@ -1,0 +1,67 @@
+"""What the evaluator asks of the world that its tensors live in.
+
+Gives `Domain`, which has two implementations: `trace.TraceDomain`, where a tensor is a node of a graph being made,
+and the controller's `HostDomain`, where it is data on a device. All else about a program is the evaluator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from shapescript.diagnostics.diagnostic import Diagnostic, Label, ProgramError
+from shapescript.source import Span
+from shapescript.specialise.values import TensorValue, Value
+from shapescript.syntax import tree
+from shapescript.types.axes import Axis
+from shapescript.types.element import Element
+from shapescript.types.kinds import Type
+from shapescript.types.uses import BuiltinUse
+
+if TYPE_CHECKING:
+    from shapescript.specialise.evaluator import Evaluator
+    from shapescript.specialise.frame import Frame
+
+Builtin: TypeAlias = "Callable[[Evaluator, Frame, BuiltinUse, tree.Expr], Value]"
+
+
+class Domain(Protocol):
+    """Where tensors live. Axes handed in are already bound to those of the domain."""
+
+    builtins: Mapping[str, Builtin]
+
+    def emit(
+        self, op: str, operands: Sequence[TensorValue], attributes: Mapping[str, object], span: Span | None
+    ) -> TensorValue:
+        """A tensor operation's result."""
+
+    def constant(self, value: int | float | bool, element: Element) -> TensorValue:
+        """A scalar."""
+
+    def local_axis(self, axis: Axis) -> Axis:
+        """The axis of the domain for a name that a function introduces itself (a pattern's new name)."""
+
+    def size_of(self, axis: Axis) -> int | None:
+        """How long an axis is, where that is known now."""
+
+    def number(self, value: TensorValue, span: Span) -> int | float | bool:
+        """A scalar tensor's value, looked at.
+
+        Raises:
+            ProgramError: it isn't known in this domain.
+        """
+
+    def from_python(self, frame: Frame, value: Value, of: Type, span: Span) -> Value:
+        """What `value as type` gives for a value from Python.
+
+        Raises:
+            ProgramError: the value isn't of that type.
+        """
+
+    def enter(self, function: tree.Function, arguments: list[Value], frame: Frame) -> tuple[bool, Value]:
+        """Runs a function as a whole where the domain does that; (False, None) where it is evaluated here."""
+
+
+def problem(code: str, message: str, span: Span, notes: Sequence[str] = (), helps: Sequence[str] = ()) -> ProgramError:
+    """The error at a place of the program."""
+    return ProgramError(Diagnostic(code, message, Label(span), (), tuple(notes), tuple(helps)))

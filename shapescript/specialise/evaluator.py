@@ -1,0 +1,254 @@
+"""Runs a program's tree over the values of a domain: functions and statements.
+
+Takes a `TypedProgram` and a `Domain`; what an expression means is read from `uses` by `expressions.py`. One evaluator
+serves both domains: in the controller's, tensors are data and a device function is run as a whole; while a function is
+specialised, tensors are nodes, calls are put in line and loops unrolled.
+
+`training` is the mode of dropout and batch_norm; `changes` collects nothing but is the model that `value_and_grad`
+may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from shapescript.source import Source
+from shapescript.specialise import expressions
+from shapescript.specialise.domain import Domain, problem
+from shapescript.specialise.frame import TENSORS, Frame, batch_in, bind_call
+from shapescript.specialise.values import BatchValue, ModelValue, Value
+from shapescript.syntax import tree
+from shapescript.types.axes import Axis
+from shapescript.types.kinds import Batch, Host, Tensor, Type
+from shapescript.types.typed import FunctionInfo, TypedProgram
+from shapescript.types.uses import CallUse, Default, FieldUse
+
+
+class Stop(Exception):
+    """A way out of a block: what ends the loop or the function."""
+
+
+class BreakLoop(Stop):
+    """`break`."""
+
+
+class ContinueLoop(Stop):
+    """`continue`."""
+
+
+class ReturnValue(Stop):
+    """`return`, with the value."""
+
+    def __init__(self, value: Value) -> None:
+        super().__init__()
+        self.value = value
+
+
+def global_names(program: TypedProgram) -> frozenset[str]:
+    """The names of axes and atoms that mean the same in every function: those of dims, in all files."""
+    names: set[str] = set()
+    for info in program.dims.values():
+        names.update((info.name, *info.axis.size.atoms))
+        if info.axis.name is not None:
+            names.add(info.axis.name)
+    for imported in program.imports.values():
+        if imported.program is not None:
+            names |= global_names(imported.program)
+    return frozenset(names)
+
+
+@dataclass
+class Evaluator:
+    """The program, the domain, and the sizes of the dims."""
+
+    program: TypedProgram
+    domain: Domain
+    sizes: dict[str, int]
+    seed: int = 0
+    training: bool = False
+    globals: frozenset[str] = field(default_factory=frozenset)
+
+    def __post_init__(self) -> None:
+        self.globals = self.globals or global_names(self.program)
+
+    # --- calls
+
+    def frame(self, source: Source, info: FunctionInfo | None = None) -> Frame:
+        """A new frame in this domain."""
+        return Frame(self.domain, source, self.globals, info)
+
+    @contextmanager
+    def mode(self, training: bool) -> Iterator[None]:
+        """Dropout and batch_norm act as in training, or as in evaluation."""
+        before, self.training = self.training, training
+        try:
+            yield
+        finally:
+            self.training = before
+
+    def call(self, caller: Frame, use: CallUse, given: Sequence[Value] | None = None) -> Value:
+        """A call of a declared function; `given` stands in for arguments that are already values."""
+        info = self.program.function_of[use.function]
+        callee = self.frame(info.source, info)
+        values = list(given) if given is not None else [
+            None if isinstance(argument, Default) else expressions.evaluate(self, caller, argument)
+            for argument in use.arguments
+        ]
+        for place, argument in enumerate(use.arguments):
+            if isinstance(argument, Default):
+                values[place] = expressions.evaluate(self, callee, argument.value)
+        numbers = {
+            parameter.name: value
+            for parameter, value in zip(info.parameters, values, strict=True)
+            if parameter.name in info.axes and isinstance(value, int)
+        }
+        bind_call(caller, callee, use.axes, use.spread, numbers)
+        result = self.run(callee, values)
+        for parameter, argument, value in zip(info.parameters, use.arguments, values, strict=True):
+            now = callee.locals.get(parameter.name)
+            if parameter.mut and not isinstance(argument, Default) and now is not value and given is None:
+                if isinstance(value, (*TENSORS, int, float)):
+                    self.assign(caller, argument, now)
+        return result
+
+    def run(self, callee: Frame, values: Sequence[Value]) -> Value:
+        """The body of a function whose axes are bound, on these arguments."""
+        info = callee.info
+        assert info is not None and isinstance(info.node, tree.Function)
+        arguments = [
+            self.received(callee, value, parameter.type) for parameter, value in zip(info.parameters, values, strict=True)
+        ]
+        done, result = self.domain.enter(info.node, arguments, callee)
+        if done:
+            return callee.conform(result, info.result)
+        for parameter, value in zip(info.parameters, arguments, strict=True):
+            callee.locals[parameter.name] = value
+        try:
+            self.block(callee, info.node.body)
+        except ReturnValue as returned:
+            return callee.conform(returned.value, info.result)
+        return None
+
+    def received(self, callee: Frame, value: Value, of: Type) -> Value:
+        """An argument as the callee's parameter has it."""
+        if isinstance(of, Batch) and isinstance(value, BatchValue):
+            return batch_in(callee, value, of.axis)
+        if of == Host("float") and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        return callee.conform(value, of)
+
+    # --- statements
+
+    def block(self, frame: Frame, body: Sequence[tree.Statement]) -> None:
+        """Statements in order; a `Stop` is the way out."""
+        for statement in body:
+            self.statement(frame, statement)
+
+    def statement(self, frame: Frame, statement: tree.Statement) -> None:
+        """One statement."""
+        match statement:
+            case tree.Assign():
+                self.assign(frame, statement.target, expressions.evaluate(self, frame, statement.value))
+            case tree.Do():
+                expressions.evaluate(self, frame, statement.value)
+            case tree.Return():
+                value = None if statement.value is None else expressions.evaluate(self, frame, statement.value)
+                raise ReturnValue(value)
+            case tree.For():
+                self.loop(frame, statement)
+            case tree.While():
+                while expressions.truth(self, frame, statement.test):
+                    if self.round(frame, statement.body):
+                        break
+            case tree.If():
+                taken = expressions.truth(self, frame, statement.test)
+                self.block(frame, statement.body if taken else statement.otherwise)
+            case tree.Break():
+                raise BreakLoop
+            case tree.Continue():
+                raise ContinueLoop
+            case tree.Assert():
+                self.check(frame, statement)
+
+    def check(self, frame: Frame, statement: tree.Assert) -> None:
+        """An assertion."""
+        if expressions.truth(self, frame, statement.test):
+            return
+        words = ""
+        if statement.message is not None:
+            words = f": {expressions.evaluate(self, frame, statement.message)}"
+        raise problem("E2110", f"`{frame.span(statement.test).text}` doesn't hold{words}", frame.span(statement.test))
+
+    def round(self, frame: Frame, body: Sequence[tree.Statement]) -> bool:
+        """One round of a loop; whether it ended the loop."""
+        try:
+            self.block(frame, body)
+        except BreakLoop:
+            return True
+        except ContinueLoop:
+            pass
+        return False
+
+    def loop(self, frame: Frame, statement: tree.For) -> None:
+        """A `for`: over a range, models, batches, a tuple or what Python gives."""
+        over = expressions.evaluate(self, frame, statement.over)
+        try:
+            rounds = iter(over)  # type: ignore[call-overload]
+        except TypeError:
+            message = f"a loop can't visit a value of Python's type `{type(over).__name__}`"
+            raise problem("E2111", message, frame.span(statement.over)) from None
+        for item in rounds:
+            if len(statement.names) == 1:
+                self.assign(frame, statement.names[0], item)
+            else:
+                self.unpack(frame, statement.names, item, statement.names[0])
+            if self.round(frame, statement.body):
+                break
+
+    # --- assignment
+
+    def assign(self, frame: Frame, target: tree.Expr, value: Value) -> None:
+        """Gives a target a value."""
+        match target:
+            case tree.Name():
+                if target.name != "_":
+                    frame.locals[target.name] = self._named(frame, target, value)
+            case tree.Group():
+                self.assign(frame, target.inner, value)
+            case tree.Tuple():
+                self.unpack(frame, target.items, value, target)
+            case tree.Attribute():
+                owner = expressions.evaluate(self, frame, target.of)
+                use = self.program.uses.get(target)
+                name = use.name if isinstance(use, FieldUse) else target.name
+                assert isinstance(owner, ModelValue)
+                owner.fields[name] = frame.conform(value, self.program.types.get(target))
+
+    def _named(self, frame: Frame, target: tree.Name, value: Value) -> Value:
+        """A value as its name has it: a batch goes by the axis that the checker gave the name's type."""
+        of = self.program.types.get(target)
+        if isinstance(of, Batch) and isinstance(value, BatchValue):
+            return batch_in(frame, value, of.axis)
+        if isinstance(of, Tensor) and isinstance(value, TENSORS):
+            return frame.conform(value, of)
+        return value
+
+    def unpack(self, frame: Frame, targets: Sequence[tree.Expr], value: Value, node: tree.Expr) -> None:
+        """Several targets, one value each."""
+        try:
+            items = list(value)  # type: ignore[call-overload]
+        except TypeError:
+            items = None
+        if items is None or len(items) != len(targets):
+            found = "one value" if items is None else f"{len(items)} values"
+            raise problem("E2111", f"{len(targets)} names are given, and there is {found}", frame.span(node))
+        for target, item in zip(targets, items, strict=True):
+            self.assign(frame, target, item)
+
+    # --- sizes
+
+    def size_of(self, frame: Frame, axis: Axis) -> int | None:
+        """How long an axis of the function is, where that is known now."""
+        return self.domain.size_of(frame.axis(axis))

@@ -1,0 +1,148 @@
+"""One call being evaluated: its locals, and what its axis names mean in the domain.
+
+Gives `Frame` and `bind_call`, which works out the callee's axes from the caller's. A name that a function introduces
+itself, in a pattern, gets its axis from the domain when it is first met. Where a call binds two variables to one
+axis, the second gets an axis of its own: within the callee they are two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shapescript.source import Source, Span
+from shapescript.specialise.domain import Domain
+from shapescript.specialise.values import BatchValue, DeviceTensor, TensorValue, Value
+from shapescript.syntax import tree
+from shapescript.types.axes import ANY_AXES, Axis, same, substitute_axes
+from shapescript.types.element import Element
+from shapescript.types.kinds import ModelOf, Tensor, TupleOf, Type
+from shapescript.types.size import Size
+from shapescript.types.typed import FunctionInfo
+from shapescript.types.unify import substitute_type
+
+
+@dataclass
+class Frame:
+    """`axes` binds the function's own axis names; `globals` are the names that mean the same everywhere, dims'."""
+
+    domain: Domain
+    source: Source
+    globals: frozenset[str]
+    info: FunctionInfo | None = None
+    locals: dict[str, Value] = field(default_factory=dict)
+    axes: dict[str, Axis] = field(default_factory=dict)
+    spread: tuple[Axis, ...] | None = None
+
+    def span(self, node: tree.Node) -> Span:
+        """Where a node stands."""
+        return self.source.span(node.start, node.end)
+
+    def _know(self, axis: Axis) -> None:
+        """Makes sure that every name in an axis is bound."""
+        for part in axis.parts:
+            self._know(part)
+        name = axis.name
+        if name is not None and name not in self.axes and name not in self.globals and name != ANY_AXES.name:
+            sized = axis if axis.size == Size.atom(name) else Axis(name, self.size(axis.size), (), axis.batch)
+            self.axes[name] = self.domain.local_axis(sized)
+        self._know_atoms(axis.size)
+
+    def _know_atoms(self, size: Size) -> None:
+        for atom in size.atoms:
+            if atom not in self.axes and atom not in self.globals and atom != ANY_AXES.name:
+                value = self.locals.get(atom)
+                known = isinstance(value, int) and not isinstance(value, bool)
+                self.axes[atom] = Axis(atom, Size.of(value)) if known else self.domain.local_axis(Axis.named(atom))  # type: ignore[arg-type]
+
+    def axis(self, axis: Axis) -> Axis:
+        """An axis of the function as one of the domain's."""
+        self._know(axis)
+        return axis.substitute(self.axes)
+
+    def axes_of(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        """Axes of the function, `..` put in full, as the domain's."""
+        for axis in axes:
+            self._know(axis)
+        return substitute_axes(axes, self.axes, self.spread)
+
+    def size(self, size: Size) -> Size:
+        """A size in the function's names as one in the domain's."""
+        self._know_atoms(size)
+        return size.substitute({atom: self.axes[atom].size for atom in size.atoms if atom in self.axes})
+
+    def element(self, element: Element) -> Element:
+        """An element whose bound is in the domain's atoms."""
+        if element.bound is None:
+            return element
+        return Element(element.name, element.refinement, self.size(element.bound))
+
+    def tensor(self, of: Tensor) -> Tensor:
+        """A tensor's type in the domain's axes."""
+        return Tensor(self.axes_of(of.axes), self.element(of.element))
+
+    def model(self, of: ModelOf) -> ModelOf:
+        """A model's type in the domain's axes."""
+        return ModelOf(of.declaration, tuple(self.axis(axis) for axis in of.arguments))
+
+    def conform(self, value: Value, of: Type | None) -> Value:
+        """A value as its type says: a number becomes a tensor where one is meant, a tensor goes by the type's axes."""
+        if isinstance(of, TupleOf) and isinstance(value, tuple) and len(value) == len(of.items):
+            return tuple(self.conform(item, kind) for item, kind in zip(value, of.items, strict=True))
+        if not isinstance(of, Tensor):
+            return value
+        if isinstance(value, (bool, int, float)):
+            return value if of.axes else self.domain.constant(value, self.element(of.element))
+        if not isinstance(value, TENSORS):
+            return value
+        return relabelled(self.domain, value, self.axes_of(of.axes))
+
+
+TENSORS = TensorValue.__args__  # type: ignore[attr-defined]
+
+
+def relabelled(domain: Domain, value: TensorValue, axes: tuple[Axis, ...]) -> TensorValue:
+    """A tensor under other axes of the same sizes; as it is where the sizes aren't known to be the same."""
+    if value.axes == axes or len(value.axes) != len(axes):
+        return value
+    if isinstance(value, DeviceTensor):
+        return DeviceTensor(value.data, axes, value.element, value.sizes)
+    if any(old.size != new.size for old, new in zip(value.axes, axes, strict=True)):
+        return value
+    return domain.emit("relabel", (value,), {"axes": axes}, None)
+
+
+def bind_call(
+    caller: Frame, callee: Frame, axes: Mapping[str, Axis], spread: Sequence[Axis] | None, numbers: Mapping[str, int]
+) -> None:
+    """Binds the callee's axis variables; `numbers` are its `int` parameters, which may be axes too."""
+    bound: list[Axis] = []
+    for name, axis in axes.items():
+        found = caller.axis(axis)
+        if name in numbers and caller.domain.size_of(found) != numbers[name]:
+            found = caller.domain.local_axis(Axis(name, Size.of(numbers[name])))
+            if axis.name is not None and axis.name not in caller.globals:
+                caller.axes[axis.name] = found
+        if found.name is not None and any(same(found, other) for other in bound):
+            found = callee.domain.local_axis(Axis(name, found.size, (), found.batch))
+        bound.append(found)
+        callee.axes[name] = found
+    if spread is not None:
+        callee.spread = caller.axes_of(spread)
+
+
+def batch_in(frame: Frame, value: BatchValue, axis: Axis) -> BatchValue:
+    """A batch under the axis by which a function calls it."""
+    wanted = frame.axis(axis)
+    if value.axis == wanted:
+        return value
+    fields: dict[str, object] = {}
+    for name, part in value.fields.items():
+        assert isinstance(part, TENSORS)
+        fields[name] = relabelled(frame.domain, part, (wanted, *part.axes[1:]))
+    return BatchValue(value.data, wanted, fields)
+
+
+def field_type(frame_model: ModelOf, dims: Sequence[str], of: Type) -> Type:
+    """The type of a model's field, with the model's dims given."""
+    return substitute_type(of, dict(zip(dims, frame_model.arguments, strict=True)))
