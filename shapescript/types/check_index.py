@@ -35,13 +35,13 @@ def check_index(context: Context, node: tree.Index) -> Type:
     if value is None:
         return WRONG
     if not value.type.axes:
-        context.report("E0302", "a scalar has no axis to index", node)
+        context.report("E0305", "a scalar has no axis to index", node)
         return WRONG
     unnamed = [item for item in node.items if item.axis is None]
     if len(unnamed) > 1 or (unnamed and node.items[0] is not unnamed[0]):
         example = ", ".join(f"{axis}=..." for axis in value.type.axes[: len(node.items)])
         helps = [f"name the axes: `{context.source_text(node.of)}[{example}]`"]
-        context.report("E0310", "only one index may stand without the name of its axis", unnamed[-1], helps=helps)
+        context.report("E0313", "only one index may stand without the name of its axis", unnamed[-1], helps=helps)
         return WRONG
     result: Value | None = value
     for item in node.items:
@@ -69,7 +69,7 @@ def _one(context: Context, node: tree.Index, value: Value, axis: Axis, item: tre
         return _place(context, node, value, axis, item.value)
     helps = ["a choice by bools has no size of its own: `where(mask, x, 0)` keeps the axis"]
     message = f"an index is a whole number, a range or a tensor of `Index`, and this is `{found}`"
-    context.report("E0310", message, item.value, helps=helps if found == Host("bool") else [])
+    context.report("E0313", message, item.value, helps=helps if found == Host("bool") else [])
     return None
 
 
@@ -185,7 +185,7 @@ def _check_scatter_add(context: Context, node: tree.Expr, pattern: tree.Pattern 
     )
     if over is None:
         if over_expr is not None:
-            context.report("E0302", f"there is no axis `{context.source_text(over_expr)}` to add into", over_expr)
+            context.report("E0305", f"there is no axis `{context.source_text(over_expr)}` to add into", over_expr)
         return WRONG
     keep_expr = given.get("keep")
     keep = several_axes(context, keep_expr, index, "`keep`") if keep_expr is not None else ()

@@ -150,7 +150,7 @@ def _uniform(context: Context, node: tree.Expr, axes: tuple[Axis, ...], given: G
     if low is None or drawn is None:
         return drawn
     if high is None:
-        context.report("E0604", "`uniform[...]` takes two bounds, `a` and `b`, or none", node)
+        context.report("E0601", "`uniform[...]` takes two bounds, `a` and `b`, or none", node)
         return None
     a, b = number(context, low, F32), number(context, high, F32)
     if a is None or b is None:
@@ -218,7 +218,7 @@ def _check_broadcast(context: Context, node: tree.Expr, pattern: tree.Pattern | 
         return WRONG
     if not isinstance(wanted, (tree.Axes, tree.WithAxes)):
         context.report(
-            "E0310", "the axes of `broadcast` stand in brackets", wanted, helps=["write `broadcast(x, [n m])`"]
+            "E0313", "the axes of `broadcast` stand in brackets", wanted, helps=["write `broadcast(x, [n m])`"]
         )
         return WRONG
     found = [context.axis_of(size) for size in wanted.sizes]
@@ -228,7 +228,7 @@ def _check_broadcast(context: Context, node: tree.Expr, pattern: tree.Pattern | 
     for axis in value.type.axes:
         if not contains(axes, axis):
             message = f"`broadcast` keeps every axis, and `{axis}` isn't in `{show_axes(axes)}`"
-            context.report("E0302", message, wanted, "", [Label(context.span(value.node), f"this is `{value.type}`")])
+            context.report("E0305", message, wanted, "", [Label(context.span(value.node), f"this is `{value.type}`")])
             return WRONG
     return finish(context, node, apply(context, node, "broadcast", [value], axes=axes))
 
@@ -240,7 +240,7 @@ def _tensors(context: Context, node: tree.Expr, name: str, arguments: Arguments)
     if len(values) != len(found):
         return None
     if not values:
-        context.report("E0604", f"`{name}` needs values to join", node)
+        context.report("E0601", f"`{name}` needs values to join", node)
         return None
     first = values[0]
     for value in values[1:]:
@@ -261,7 +261,7 @@ def _over_of(context: Context, name: str, arguments: Arguments) -> tuple[bool, t
         if given == "over":
             over = value
         elif given is not None:
-            context.report("E0605", f"`{name}` has no parameter `{given}`", value)
+            context.report("E0602", f"`{name}` has no parameter `{given}`", value)
             return False, None
     return True, over
 
@@ -346,7 +346,7 @@ def _by_axis(
     positional = [value for given, value in arguments if given is None]
     if len(positional) != 1:
         context.report(
-            "E0604", f"`{name}` takes one value, then axes by name", node, helps=[f"write `{name}(x, n=...)`"]
+            "E0601", f"`{name}` takes one value, then axes by name", node, helps=[f"write `{name}(x, n=...)`"]
         )
         return None
     value = tensor(context, positional[0], f"`{name}`")
@@ -387,7 +387,7 @@ def _check_pad(context: Context, node: tree.Expr, pattern: tree.Pattern | None, 
         known = literal(options["value"])
         filler = known if known is not None else StaticArgument(options["value"])
         if known is None and not isinstance(context.type_of(options["value"]), Host):
-            context.report("E0603", "`value` is a number that is known", options["value"])
+            context.report("E0607", "`value` is a number that is known", options["value"])
             return WRONG
     result: Value | None = value
     for axis, expr in axes:
@@ -395,7 +395,7 @@ def _check_pad(context: Context, node: tree.Expr, pattern: tree.Pattern | None, 
         ends = pair.items if isinstance(pair, tree.Tuple) else [pair, pair]
         if len(ends) != 2:
             context.report(
-                "E0603", "what is added is one size, or two: before and after", expr, helps=["write `n=(1, 0)`"]
+                "E0607", "what is added is one size, or two: before and after", expr, helps=["write `n=(1, 0)`"]
             )
             return WRONG
         before, after = _count(context, ends[0]), _count(context, ends[1])
@@ -432,7 +432,7 @@ def _check_one_hot(context: Context, node: tree.Expr, pattern: tree.Pattern | No
         return WRONG
     axis = named_axis(context, over, ())
     if axis is None:
-        context.report("E0302", f"there is no axis `{context.source_text(over)}`", over)
+        context.report("E0305", f"there is no axis `{context.source_text(over)}`", over)
         return WRONG
     element = index.type.element
     if not element.is_whole or (element.bound is not None and element.bound != axis.size):

@@ -320,7 +320,7 @@ def _report_contraction(context: Context, x: Value, w: Value, last: Axis, inner:
         helps.append(f"transpose the right: `rearrange({context.source_text(w.node)}: {a} {b} -> {b} {a})`")
     secondary = [Label(context.span(x.node), f"this is `{x.type}`")]
     message = f"`@` can't contract `{last}` with `{inner}`"
-    context.report("E0305", message, w.node, f"this is `{w.type}`", secondary, notes, helps)
+    context.report("E0302", message, w.node, f"this is `{w.type}`", secondary, notes, helps)
 
 
 # --- functions -----------------------------------------------------------------------------------------------------
@@ -463,7 +463,7 @@ def _check_gelu(context: Context, node: tree.Expr, pattern: tree.Pattern | None,
         return WRONG
     approximate = given.get("approximate")
     if approximate is not None and not isinstance(approximate, tree.Bool):
-        context.report("E0603", "`approximate` is `true` or `false`", approximate)
+        context.report("E0607", "`approximate` is `true` or `false`", approximate)
         return WRONG
     op = "gelu_tanh" if isinstance(approximate, tree.Bool) and approximate.value else "gelu"
     return finish(context, node, apply(context, node, op, [value]))

@@ -506,7 +506,7 @@ def _own_axes(operands: Sequence[Value], but: Value) -> list[Axis]:
 
 def _check_rename(context: Context, node: tree.Expr, pattern: tree.Pattern | None, arguments: Arguments) -> Type:
     if not arguments or arguments[0][0] is not None or len(arguments) < 2:
-        context.report("E0604", "`rename` takes a value and the new names", node, helps=["write `rename(x, n=m)`"])
+        context.report("E0601", "`rename` takes a value and the new names", node, helps=["write `rename(x, n=m)`"])
         return WRONG
     value = tensor(context, arguments[0][1], "`rename`")
     if value is None:
@@ -514,7 +514,7 @@ def _check_rename(context: Context, node: tree.Expr, pattern: tree.Pattern | Non
     axes = list(value.type.axes)
     for old, new in arguments[1:]:
         if old is None or not isinstance(new, tree.Name):
-            context.report("E0604", "a new name is written `old=new`", new, helps=["write `rename(x, n=m)`"])
+            context.report("E0601", "a new name is written `old=new`", new, helps=["write `rename(x, n=m)`"])
             return WRONG
         word = tree.Name(new.start, new.start, old)
         axis = one_axis(context, word, value, "`rename`")

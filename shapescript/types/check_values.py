@@ -66,22 +66,22 @@ def arguments_of(
         if given is None and at >= len(positional):
             what = f"`{name}` takes {len(positional)} value{'s' if len(positional) != 1 else ''}"
             by = f"; `{by_name[0]}` is given by name, `{by_name[0]}=...`" if by_name else ""
-            context.report("E0606", f"{what}, and this is one more", value, helps=[what + by] if by else [])
+            context.report("E0601", f"{what}, and this is one more", value, helps=[what + by] if by else [])
             return None
         parameter = positional[at] if given is None else given
         if parameter not in positional and parameter not in by_name:
             known = ", ".join(f"`{p}`" for p in [*positional, *by_name])
             context.report(
-                "E0605", f"`{name}` has no parameter `{parameter}`", value, notes=[f"its parameters are {known}"]
+                "E0602", f"`{name}` has no parameter `{parameter}`", value, notes=[f"its parameters are {known}"]
             )
             return None
         if parameter in values:
-            context.report("E0607", f"`{parameter}` is given twice", value)
+            context.report("E0602", f"`{parameter}` is given twice", value)
             return None
         values[parameter] = value
     for parameter in required:
         if parameter not in values:
-            context.report("E0604", f"`{name}` needs `{parameter}`", node)
+            context.report("E0601", f"`{name}` needs `{parameter}`", node)
             return None
     return Given(values)
 
@@ -298,9 +298,9 @@ def one_axis(context: Context, size: tree.Expr, value: Value, what: str) -> Axis
         context.report("E0303", message, size, f"which `{text}`?", [here], helps=helps)
     elif value.type.axes:
         names = ", ".join(f"`{axis}`" for axis in value.type.axes)
-        context.report("E0302", f"{what}: the value has no axis `{text}`", size, "", [here], [f"its axes are {names}"])
+        context.report("E0305", f"{what}: the value has no axis `{text}`", size, "", [here], [f"its axes are {names}"])
     else:
-        context.report("E0302", f"{what}: the value has no axis `{text}`", size, "", [here], ["it is a scalar"])
+        context.report("E0305", f"{what}: the value has no axis `{text}`", size, "", [here], ["it is a scalar"])
     return None
 
 
