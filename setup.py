@@ -171,8 +171,8 @@ def escaped(path: str | Path) -> str:
     return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
 
-class BuildWithTables(build_py):
-    """Copies the package, and makes the parser's tables from the grammar: in the tree if the install is editable."""
+class CompleteBuild(build_py):
+    """Makes the package whole: the parser's tables (in the tree if the install is editable), the errors' pages."""
 
     def run(self) -> None:
         top = ROOT if self.editable_mode else Path(self.build_lib).resolve()
@@ -180,6 +180,11 @@ class BuildWithTables(build_py):
             shutil.rmtree(top / PACKAGE, ignore_errors=True)
         super().run()
         make_tables(top)
+        if not self.editable_mode:  # in the tree, `explain` reads docs/errors itself
+            pages = top / PACKAGE / "errors"
+            pages.mkdir(exist_ok=True)
+            for page in (ROOT / "docs" / "errors").glob("*.md"):
+                shutil.copy(page, pages)
 
 
 def make_tables(top: Path) -> None:
@@ -193,5 +198,5 @@ def make_tables(top: Path) -> None:
 
 setup(
     ext_modules=[native.extension for native in MODULES],
-    cmdclass={"build_ext": NinjaBuild, "build_py": BuildWithTables},
+    cmdclass={"build_ext": NinjaBuild, "build_py": CompleteBuild},
 )

@@ -89,6 +89,8 @@ def test_a_wheel_is_whole(tmp_path: Path) -> None:
     sources = {str(p.relative_to(ROOT)) for p in (ROOT / "shapescript").rglob("*.py") if p.name != "_tables.py"}
     assert sources <= set(names), sources - set(names)
     assert "shapescript/syntax/_tables.py" in names
+    pages = [f"shapescript/errors/{page.name}" for page in (ROOT / "docs" / "errors").glob("*.md")]
+    assert pages and set(pages) <= set(names)
     assert "E1901" in run_there(folder, EXPLAINS)
 
 
