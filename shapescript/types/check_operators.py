@@ -19,15 +19,13 @@ from shapescript.types.check_values import (
     arguments_of,
     cast,
     finish,
-    fixed,
     line_up_elements,
     literal,
-    number,
     relabel,
     tensor,
 )
-from shapescript.types.context import Arguments, Context, Operation
-from shapescript.types.element import BOOL, F32, Element
+from shapescript.types.context import Arguments, Context
+from shapescript.types.element import F32, Element
 from shapescript.types.kinds import WRONG, Host, Tensor, Type, Wrong
 
 ARITHMETIC = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "//": "floor_divide", "%": "remainder"}
@@ -76,7 +74,7 @@ def _binary(context: Context, node: tree.Expr, op: str, values: list[Value]) -> 
     if not align(context, node, values) or not _one_element(context, node, op, values):
         return None
     if op in COMPARISONS:
-        return apply(context, node, COMPARISONS[op], [_plain(value) for value in values])
+        return apply(context, node, COMPARISONS[op], [plain(value) for value in values])
     if op == "/" and not values[0].type.element.is_float:
         widened = [
             cast(context, value, F32.refined("NonNeg" if value.type.element.is_nonneg else None)) for value in values
@@ -84,30 +82,30 @@ def _binary(context: Context, node: tree.Expr, op: str, values: list[Value]) -> 
         values = [value for value in widened if value is not None]
         if len(values) != 2:
             return None
-    result = apply(context, node, ARITHMETIC[op], [_counted(value) for value in values])
+    result = apply(context, node, ARITHMETIC[op], [counted(value) for value in values])
     right = values[1].type.element
     if result is not None and op == "-" and right.is_prob and literal(values[0].node) == 1:
         return apply(context, node, "refine", [result], element=right.refined("Prob"))
     return result
 
 
-def _plain(value: Value) -> Value:
+def plain(value: Value) -> Value:
     """For a comparison, whose operands may be refined differently: `Index[V]` against whole numbers."""
     return replace(value, type=Tensor(value.type.axes, value.type.element.base))
 
 
-def _counted(value: Value) -> Value:
+def counted(value: Value) -> Value:
     """In arithmetic an `Index` is a whole number like any other."""
-    return _plain(value) if value.type.element.refinement == "Index" else value
+    return plain(value) if value.type.element.refinement == "Index" else value
 
 
 def _power(context: Context, node: tree.Expr, values: list[Value]) -> Value | None:
     base, power = values
     if literal(power.node) == 2:
-        return apply(context, node, "square", [_counted(base)])
+        return apply(context, node, "square", [counted(base)])
     if not align(context, node, values):
         return None
-    return apply(context, node, "power", [_counted(value) for value in values])
+    return apply(context, node, "power", [counted(value) for value in values])
 
 
 def _one_element(context: Context, node: tree.Expr, op: str, values: Sequence[Value]) -> bool:
@@ -116,7 +114,7 @@ def _one_element(context: Context, node: tree.Expr, op: str, values: Sequence[Va
     a, b = first.type.element, second.type.element
     if op not in ("==", "!=") and (a.is_bool or b.is_bool):
         blamed = first if a.is_bool else second
-        helps = [f"make them numbers first: `{_text(context, blamed.node)} as f32`"]
+        helps = [f"make them numbers first: `{text(context, blamed.node)} as f32`"]
         context.report("E0508", f"`{op}` doesn't take bools", blamed.node, f"this is `{blamed.type}`", helps=helps)
         return False
     if a.name == b.name:
@@ -130,7 +128,7 @@ def _one_element(context: Context, node: tree.Expr, op: str, values: Sequence[Va
 def _one_index(context: Context, node: tree.Expr, first: Value, second: Value) -> bool:
     a, b = first.type.element, second.type.element
     notes = ["they count along two different axes"]
-    helps = [f"if that is meant, compare whole numbers: `{_text(context, first.node)} as i64`"]
+    helps = [f"if that is meant, compare whole numbers: `{text(context, first.node)} as i64`"]
     places = [Label(context.span(first.node), f"this is `{a}`")]
     context.report("E0506", f"`{a}` is compared with `{b}`", second.node, f"this is `{b}`", places, notes, helps)
     return False
@@ -140,7 +138,7 @@ def report_elements(context: Context, node: tree.Expr, first: Value, second: Val
     """The error of two elements that differ, and what to write: the wider float, or the float of the two."""
     a, b = first.type.element, second.type.element
     narrow, wide = (first, second) if _width(a) <= _width(b) else (second, first)
-    helps = [f"write `{_text(context, narrow.node)} as {wide.type.element.base}`"]
+    helps = [f"write `{text(context, narrow.node)} as {wide.type.element.base}`"]
     secondary = [Label(context.span(first.node), f"this is `{first.type}`")]
     message = f"`{a.base}` meets `{b.base}`"
     context.report("E0501", message, second.node, f"this is `{second.type}`", secondary, helps=helps)
@@ -151,7 +149,7 @@ def _width(element: Element) -> int:
     return order.index(element.name)
 
 
-def _text(context: Context, expr: tree.Expr) -> str:
+def text(context: Context, expr: tree.Expr) -> str:
     text = context.source_text(expr)
     return f"({text})" if isinstance(expr, (tree.Binary, tree.As, tree.Pipe, tree.Unary)) else text
 
@@ -176,7 +174,7 @@ def align(context: Context, node: tree.Expr, values: Sequence[Value]) -> bool:
     large = max(values, key=lambda value: len(value.type.axes))
     for value in values:
         if not is_within(value.type.axes, large.type.axes):
-            _report_align(context, node, value, large)
+            report_align(context, node, value, large)
             return False
         for axis in value.type.axes:
             for other in (value, large):
@@ -191,7 +189,7 @@ def _report_twice(context: Context, value: Value, axis: Axis) -> None:
     context.report("E0303", message, value.node, f"this is `{value.type}`", helps=["name the second with a pattern"])
 
 
-def _report_align(context: Context, node: tree.Expr, small: Value, large: Value) -> None:
+def report_align(context: Context, node: tree.Expr, small: Value, large: Value) -> None:
     first, second = (small, large) if small.node.start <= large.node.start else (large, small)
     a, b = show_axes(first.type.axes), show_axes(second.type.axes)
     missing = [axis for axis in small.type.axes if not contains(large.type.axes, axis)]
@@ -240,11 +238,11 @@ def check_unary(context: Context, node: tree.Unary) -> Type:
         return WRONG
     if (node.op == "-") == value.type.element.is_bool:
         wanted = "numbers" if node.op == "-" else "bools"
-        helps = [f"`-{_text(context, node.operand)}` is the negative"] if node.op != "-" else []
+        helps = [f"`-{text(context, node.operand)}` is the negative"] if node.op != "-" else []
         message = f"`{node.op}` takes {wanted}, and this is `{value.type}`"
         context.report("E0508", message, node.operand, helps=helps)
         return WRONG
-    return finish(context, node, apply(context, node, "negate" if node.op == "-" else "not", [_counted(value)]))
+    return finish(context, node, apply(context, node, "negate" if node.op == "-" else "not", [counted(value)]))
 
 
 # --- matmul --------------------------------------------------------------------------------------------------------
@@ -321,181 +319,3 @@ def _report_contraction(context: Context, x: Value, w: Value, last: Axis, inner:
     secondary = [Label(context.span(x.node), f"this is `{x.type}`")]
     message = f"`@` can't contract `{last}` with `{inner}`"
     context.report("E0302", message, w.node, f"this is `{w.type}`", secondary, notes, helps)
-
-
-# --- functions -----------------------------------------------------------------------------------------------------
-
-
-def _unary(name: str) -> Operation:
-    def check(context: Context, node: tree.Expr, pattern: tree.Pattern | None, arguments: Arguments) -> Type:
-        given = arguments_of(context, node, name, arguments, ["x"])
-        value = tensor(context, given["x"], f"`{name}`") if given is not None else None
-        if value is None:
-            return WRONG
-        element = value.type.element
-        if name in ("sqrt", "log") and element.is_float and not element.is_nonneg:
-            _report_sign(context, name, value)
-            return WRONG
-        if not element.is_float and name not in ("abs", "sign", "square"):
-            helps = [f"write `{_text(context, value.node)} as f32`"]
-            context.report("E0509", f"`{name}` takes floats, and this is `{value.type}`", value.node, helps=helps)
-            return WRONG
-        return finish(context, node, apply(context, node, name, [_counted(value)]))
-
-    return check
-
-
-def _report_sign(context: Context, name: str, value: Value) -> None:
-    text = _text(context, value.node)
-    helps = [f"write `{name}(maximum({context.source_text(value.node)}, 0))`"]
-    if name == "log":
-        helps = [
-            f"of a softmax, `log_softmax` is exact; else `log(maximum({context.source_text(value.node)}, 1e-12))`",
-            f"if it is known to be 0 or more, say so: `log({text} as NonNeg)`",
-        ]
-    else:
-        helps.append(f"if it is known to be 0 or more, say so: `sqrt({text} as NonNeg)`")
-    context.report(
-        "E0504",
-        f"`{name}` asks for `NonNeg`, and this may be below 0",
-        value.node,
-        f"this is `{value.type}`",
-        helps=helps,
-    )
-
-
-def _elementwise(name: str, op: str, parameters: Sequence[str], optional: Sequence[str] = ()) -> Operation:
-    """A function of several operands that line up: `maximum(x, 0)`, `where(c, a, b)`."""
-
-    def check(context: Context, node: tree.Expr, pattern: tree.Pattern | None, arguments: Arguments) -> Type:
-        given = arguments_of(context, node, name, arguments, parameters, optional)
-        if given is None:
-            return WRONG
-        return finish(context, node, choose(context, node, name, op, [given[p] for p in parameters]))
-
-    return check
-
-
-def choose(context: Context, node: tree.Expr, name: str, op: str, exprs: Sequence[tree.Expr]) -> Value | None:
-    """Operands of one element that line up; the first of `where` is its condition, a bool."""
-    condition: list[Value] = []
-    if op == "where":
-        found = (
-            number(context, exprs[0], BOOL) if context.type_of(exprs[0]) == Host("bool") else tensor(context, exprs[0])
-        )
-        if found is None:
-            return None
-        if not found.type.element.is_bool:
-            context.report("E0508", f"`{name}` chooses by bools, and this is `{found.type}`", found.node)
-            return None
-        condition, exprs = [found], exprs[1:]
-    values = line_up_elements(context, exprs)
-    if values is None:
-        return None
-    a, b = values[0].type.element, values[1].type.element
-    if a.name != b.name:
-        report_elements(context, node, values[0], values[1])
-        return None
-    values = _common_index(values)
-    if not align(context, node, [*condition, *values]):
-        return None
-    return apply(context, node, op, [*condition, *values])
-
-
-def _common_index(values: Sequence[Value]) -> list[Value]:
-    """Whole numbers as they are where all are one `Index`; else without it. A number in the text that fits is one."""
-    elements = [value.type.element for value in values]
-    index = next((element for element in elements if element.refinement == "Index"), None)
-    if index is None:
-        return list(values)
-    bound = index.bound.constant if index.bound is not None else None
-    fits = []
-    for value in values:
-        known = literal(value.node)
-        if (
-            value.type.element != index
-            and known is not None
-            and (known == 0 or (bound is not None and 0 <= known < bound))
-        ):
-            fits.append(fixed(int(known), index, value.node))
-        else:
-            fits.append(value)
-    return fits if all(value.type.element == index for value in fits) else [_plain(value) for value in fits]
-
-
-def _check_masked_fill(context: Context, node: tree.Expr, pattern: tree.Pattern | None, arguments: Arguments) -> Type:
-    given = arguments_of(context, node, "masked_fill", arguments, ["x", "mask", "value"])
-    if given is None:
-        return WRONG
-    x, mask = tensor(context, given["x"], "`masked_fill`"), tensor(context, given["mask"], "`masked_fill`'s mask")
-    if x is None or mask is None:
-        return WRONG
-    if not mask.type.element.is_bool:
-        context.report("E0508", f"a mask holds bools, and this is `{mask.type}`", mask.node)
-        return WRONG
-    if not is_within(mask.type.axes, x.type.axes):
-        _report_align(context, node, mask, x)
-        return WRONG
-    return finish(context, node, choose(context, node, "masked_fill", "where", [mask.node, given["value"], x.node]))
-
-
-def _check_clamp(context: Context, node: tree.Expr, pattern: tree.Pattern | None, arguments: Arguments) -> Type:
-    given = arguments_of(context, node, "clamp", arguments, ["x"], ["low", "high"])
-    value = tensor(context, given["x"], "`clamp`") if given is not None else None
-    if given is None or value is None:
-        return WRONG
-    result: Value | None = value
-    for bound, op in (("low", "maximum"), ("high", "minimum")):
-        limit = given.get(bound)
-        if limit is None or result is None:
-            continue
-        scalar = number(context, limit, value.type.element.base, value.node)
-        if scalar is None or not align(context, node, [result, scalar]):
-            return WRONG
-        result = apply(context, node, op, [_counted(result), scalar])
-    return finish(context, node, result)
-
-
-def _check_gelu(context: Context, node: tree.Expr, pattern: tree.Pattern | None, arguments: Arguments) -> Type:
-    given = arguments_of(context, node, "gelu", arguments, ["x"], [], ["approximate"])
-    value = tensor(context, given["x"], "`gelu`") if given is not None else None
-    if given is None or value is None:
-        return WRONG
-    approximate = given.get("approximate")
-    if approximate is not None and not isinstance(approximate, tree.Bool):
-        context.report("E0607", "`approximate` is `true` or `false`", approximate)
-        return WRONG
-    op = "gelu_tanh" if isinstance(approximate, tree.Bool) and approximate.value else "gelu"
-    return finish(context, node, apply(context, node, op, [value]))
-
-
-def _check_leaky_relu(context: Context, node: tree.Expr, pattern: tree.Pattern | None, arguments: Arguments) -> Type:
-    given = arguments_of(context, node, "leaky_relu", arguments, ["x"], ["slope"])
-    value = tensor(context, given["x"], "`leaky_relu`") if given is not None else None
-    if given is None or value is None:
-        return WRONG
-    element, expr = value.type.element.base, given.get("slope")
-    slope = number(context, expr, element) if expr is not None else fixed(0.01, element, node)
-    below = apply(context, node, "multiply", [value, slope]) if slope is not None else None
-    zero = fixed(0.0, element, node)
-    above = apply(context, node, "greater", [value, zero])
-    if below is None or above is None:
-        return WRONG
-    return finish(context, node, apply(context, node, "where", [above, value, below]))
-
-
-def _check_matmul(context: Context, node: tree.Expr, pattern: tree.Pattern | None, arguments: Arguments) -> Type:
-    return check_matmul(context, node, arguments)
-
-
-FUNCTIONS: dict[str, Operation] = {
-    **{name: _unary(name) for name in UNARY},
-    "maximum": _elementwise("maximum", "maximum", ["x", "y"]),
-    "minimum": _elementwise("minimum", "minimum", ["x", "y"]),
-    "where": _elementwise("where", "where", ["condition", "x", "y"]),
-    "masked_fill": _check_masked_fill,
-    "clamp": _check_clamp,
-    "gelu": _check_gelu,
-    "leaky_relu": _check_leaky_relu,
-    "matmul": _check_matmul,
-}

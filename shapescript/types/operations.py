@@ -5,15 +5,25 @@ Gives `OPERATIONS` (a call that the core hands over) and `MAKERS` (names that st
 
 from __future__ import annotations
 
-from shapescript.types import check_index, check_makers, check_operators, check_patterns, check_reductions
+from shapescript.types import (
+    check_attention,
+    check_elementwise,
+    check_index,
+    check_joins,
+    check_makers,
+    check_patterns,
+    check_reductions,
+)
 from shapescript.types.check_makers import MAKERS
 from shapescript.types.context import Operation
 
 OPERATIONS: dict[str, Operation] = {
-    **check_operators.FUNCTIONS,
+    **check_elementwise.FUNCTIONS,
     **check_patterns.FUNCTIONS,
     **check_index.FUNCTIONS,
     **check_makers.FUNCTIONS,
+    **check_joins.FUNCTIONS,
+    **check_attention.FUNCTIONS,
     **check_reductions.FUNCTIONS,
 }
 
