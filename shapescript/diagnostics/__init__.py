@@ -1,1 +1,1 @@
-"""Diagnostics: what the checker says, as data (`diagnostic`), as text (`render`, `formats`) and at length (`explain`)."""
+"""Diagnostics: what the checker says, as data (`diagnostic`), as text (`render`, `formats`), at length (`explain`)."""

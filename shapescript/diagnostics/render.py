@@ -20,7 +20,13 @@ from shapescript.source import Source
 
 TAB = 4
 RESET = "\x1b[0m"
-STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "frame": "\x1b[1;34m", "bold": "\x1b[1m", "help": "\x1b[1;36m"}
+STYLES = {
+    "error": "\x1b[1;31m",
+    "warning": "\x1b[1;33m",
+    "frame": "\x1b[1;34m",
+    "bold": "\x1b[1m",
+    "help": "\x1b[1;36m",
+}
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def more_information(diagnostics: Sequence[Diagnostic]) -> str:
     if len(codes) == 1:
         return f"For more information about {codes[0]}, run `shapescript explain {codes[0]}`."
     listed = ", ".join(codes[:-1]) + " and " + codes[-1]
-    return f"For more information about {listed}, run `shapescript explain` with the code, as in `shapescript explain {codes[0]}`."
+    return f"For more information about {listed}, run `shapescript explain {codes[0]}`, and so on."
 
 
 def render(diagnostic: Diagnostic, colour: bool = False) -> str:
@@ -77,7 +83,9 @@ def render(diagnostic: Diagnostic, colour: bool = False) -> str:
     lines = [head]
     primary_source = diagnostic.primary.span.source
     for source in dict.fromkeys(label.span.source for label, _ in labels):
-        here = [(label, primary) for label, primary in labels if label.span.source is source or label.span.source == source]
+        here = [
+            (label, primary) for label, primary in labels if label.span.source is source or label.span.source == source
+        ]
         arrow = "-->" if source == primary_source else ":::"
         lines.append(f"{' ' * width}{paint('frame', arrow)} {here[0][0].span.place}")
         lines += snippet(source, here, severity, width, paint)
@@ -117,11 +125,9 @@ def snippet(source: Source, labels: list[tuple[Label, bool]], severity: str, wid
 
 
 def source_line(source: Source, number: int, width: int, paint: Paint) -> str:
-    """A line of the source behind its number."""
+    """A line of the source behind its number; nothing follows the bar of an empty one."""
     text, _ = on_screen(source.line(number))
-    return f"{paint('frame', f'{number:>{width}} |')} {text}".rstrip() if not text else (
-        f"{paint('frame', f'{number:>{width}} |')} {text}"
-    )
+    return paint("frame", f"{number:>{width}} |") + (f" {text}" if text else "")
 
 
 def mark(source: Source, number: int, label: Label, primary: bool) -> Mark:

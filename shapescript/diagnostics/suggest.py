@@ -31,7 +31,7 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
 
 
 def distance(a: str, b: str, most: int) -> int:
-    """How many letters to add, drop, change or swap with a neighbour make `a` into `b`; `most + 1` if more than `most`."""
+    """How many letters to add, drop, change or swap make `a` into `b`; `most + 1` for more than `most`."""
     if abs(len(a) - len(b)) > most:
         return most + 1
     earlier: list[int] = []
