@@ -488,7 +488,7 @@ def _model_field(here: Declarations, member: tree.Field, model: tree.Model) -> F
                 f"`{member.name}` doesn't say whether it is trained",
                 name_span(here.source, member),
                 helps=(
-                    f"write `param {member.name}` for what is trained, or `state {member.name}` for what is kept and not",
+                    f"write `param {member.name}` if it is trained, or `state {member.name}` if it is only kept",
                 ),
             )
         elif member.value is not None:

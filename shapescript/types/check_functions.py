@@ -253,6 +253,7 @@ def _plain_batch_norm(here: Declarations, at: FunctionInfo, node: tree.Node, pla
         Label(at.source.span(node.start, node.end)),
         (Label(here.span(place), "differentiated here"),),
         helps=(
-            "write `batch_norm(x, mut m.bn, over=...)` with `mut m` in the signature, up to `value_and_grad(loss, mut m, batch)`",
+            "write `batch_norm(x, mut m.bn, over=...)`, with `mut m` in the signature and at each call, "
+            "up to `value_and_grad(loss, mut m, batch)`",
         ),
     )

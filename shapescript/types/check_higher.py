@@ -166,7 +166,7 @@ def _scan(core: Core, call: Invocation, info: FunctionInfo, over: tree.Expr) -> 
             call.node,
             secondary=(Label(name_span(info.source, info.node), "declared here"),),
             helps=(
-                "write `scan(f, args..., carry, xs, over=n)`: f's last two parameters are the carry and one place of xs",
+                "write `scan(f, args..., carry, xs, over=n)`: f ends with the carry and one place of xs",
             ),
         )
         return WRONG

@@ -399,7 +399,7 @@ def _element(core: Core, statement: tree.For, over: Type) -> Type:
 def batch_axis(core: Core, statement: tree.For) -> Axis:
     """The axis of the batches that a loop visits.
 
-    With `drop_last=true` each batch is full, so that its axis is the one that the size names; else it is the loop's own.
+    With `drop_last=true` each batch is full, and its axis is that of the size; else it is the loop's own.
     """
     for node in statement.over.walk():
         if isinstance(node, tree.Call) and isinstance(node.function, tree.Name) and node.function.name == "batches":
@@ -416,7 +416,7 @@ def batch_axis(core: Core, statement: tree.For) -> Axis:
 
 
 def _loop(
-    core: Core, body: Sequence[tree.Statement], names: dict[tree.Name, tuple[Type, bool]], test: tree.Expr | None
+    core: Core, body: Sequence[tree.Statement], targets: dict[tree.Name, tuple[Type, bool]], test: tree.Expr | None
 ) -> None:
     """A body, as often as it takes for the types of its names to stand still."""
     base = core.locals
@@ -425,36 +425,35 @@ def _loop(
     mark = core.mark()
     while True:
         loop.widened, loop.missed = {}, False
-        core.locals = base.branch()
-        for name, (kind, mutable) in names.items():
-            assign_name(core, name, kind, mutable)
-        start = core.locals
+        core.locals = start = base.branch()
+        for target, (kind, mutable) in targets.items():
+            assign_name(core, target, kind, mutable)
         core.locals = start.branch()
         if check_body(core, body):
             _leave(core, loop)
         core.locals = base
-        again = {name: kind for name, kind in loop.widened.items()}
-        if not again and not loop.missed:
-            break
-        if loop.missed and not again and loop.tried:
+        if not loop.widened and (not loop.missed or loop.tried):
             break
         loop.tried = loop.missed
         core.forget(mark)
-        for name, kind in again.items():
-            local = base.get(name)
-            if local is not None:
-                base.set(name, Local(kind, local.span, local.mutable, False, local.maybe))
-        if test is not None:
-            core.program.types.pop(test, None)
-            _forget_below(core, test)
-            check_test(core, test, "while")
+        _widen(core, base, loop, test)
     core.loops.pop()
-    for name, local in list(start.changes.items()):
-        if base.get(name) is None or name in {each.name for each in names}:
-            base.set(name, Local(local.type, local.span, local.mutable, False, True))
+    for name, local in start.changes.items():
+        base.set(name, Local(local.type, local.span, local.mutable, False, True))
     for name, kind in loop.known.items():
         if base.get(name) is None:
             base.set(name, Local(kind, _span_of(core, body, name), True, False, True))
+
+
+def _widen(core: Core, base: Locals, loop: Loop, test: tree.Expr | None) -> None:
+    """Gives the names from before the loop their wider types, and looks at the test with them."""
+    for name, kind in loop.widened.items():
+        local = base.get(name)
+        if local is not None:
+            base.set(name, Local(kind, local.span, local.mutable, False, local.maybe))
+    if test is not None:
+        _forget_below(core, test)
+        check_test(core, test, "while")
 
 
 def _forget_below(core: Core, expr: tree.Expr) -> None:
