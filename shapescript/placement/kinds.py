@@ -1,0 +1,227 @@
+"""Which functions run on the devices, which in the controller, and which on host values alone.
+
+Takes a `TypedProgram`; gives a `Placement` for each function, imported ones too, with the place that made it so.
+A function that prints, loops over a dataset, makes a model or calls Python is a controller function, and so is one
+that calls such a one; else one with a tensor, a model or a batch in it is a device function; the rest are host
+functions. A function that is differentiated doesn't make the one that asks for it a controller function: if it can't
+be differentiated, that is an error of its own (`errors.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from shapescript.source import Span
+from shapescript.syntax import tree
+from shapescript.types.kinds import (
+    Batch,
+    Batches,
+    Dataset,
+    Gradients,
+    ModelList,
+    ModelOf,
+    Optimizer,
+    PythonValue,
+    Tensor,
+    TupleOf,
+    Type,
+)
+from shapescript.types.typed import FunctionInfo, TypedProgram
+from shapescript.types.uses import BuiltinUse, CallUse, CastUse, ModelUse
+
+
+class Kind(Enum):
+    """Where a function runs."""
+
+    DEVICE = "device"
+    CONTROLLER = "controller"
+    HOST = "host"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a function runs; `span` is what made it so, with `words` on it (None for a host function).
+
+    `callee` is the function whose call made it so; `why` names another reason: `print`, `python` or `other`.
+    """
+
+    kind: Kind
+    span: Span | None = None
+    words: str = ""
+    callee: tree.Function | None = None
+    why: str = "other"
+
+
+DIFFERENTIATING = frozenset(("value_and_grad", "grad"))
+CONTROLLER_WORDS = {
+    "python": "calls Python",
+    "print": "prints",
+    "log": "logs",
+    "save": "writes a file",
+    "load": "reads a file",
+    "save_checkpoint": "writes a file",
+    "load_checkpoint": "reads a file",
+    "time": "reads the clock",
+    "copy": "makes a model",
+    "sgd": "makes an optimizer's state",
+    "adam": "makes an optimizer's state",
+    "adamw": "makes an optimizer's state",
+    "lion": "makes an optimizer's state",
+    "map": "calls Python",
+}
+LOOKING = frozenset(("int", "float", "bool", "str"))
+
+
+def body_nodes(node: tree.Function) -> Iterator[tree.Node]:
+    """All nodes of a function's body, in the order of the text's grammar."""
+    for statement in node.body:
+        yield from statement.walk()
+
+
+def called(typed: TypedProgram, node: tree.Node) -> tuple[tree.Function, bool] | None:
+    """The function that a node calls, and whether it differentiates it."""
+    use = typed.uses.get(node)
+    if isinstance(use, CallUse):
+        return use.function, False
+    if isinstance(use, BuiltinUse) and use.call is not None:
+        return use.call.function, use.name in DIFFERENTIATING
+    return None
+
+
+def place_functions(typed: TypedProgram) -> dict[tree.Function, Placement]:
+    """Where each function of a program and of its imports runs."""
+    infos = {node: info for node, info in typed.function_of.items() if isinstance(node, tree.Function)}
+    kinds: dict[tree.Function, Placement] = {}
+    for node, info in infos.items():
+        reason = controller_reason(typed, info, node)
+        if reason is not None:
+            kinds[node] = reason
+    spread(typed, infos, kinds, Kind.CONTROLLER)
+    for node, info in infos.items():
+        if node not in kinds:
+            reason = device_reason(typed, info, node)
+            if reason is not None:
+                kinds[node] = reason
+    spread(typed, infos, kinds, Kind.DEVICE)
+    return {node: kinds.get(node, Placement(Kind.HOST)) for node in infos}
+
+
+def spread(
+    typed: TypedProgram,
+    infos: dict[tree.Function, FunctionInfo],
+    kinds: dict[tree.Function, Placement],
+    kind: Kind,
+) -> None:
+    """Gives the kind to the functions that call one of it, until nothing changes."""
+    changed = True
+    while changed:
+        changed = False
+        for node, info in infos.items():
+            if node in kinds:
+                continue
+            for at in body_nodes(node):
+                call = called(typed, at)
+                if call is None or call[1]:
+                    continue
+                callee = kinds.get(call[0])
+                if callee is not None and callee.kind is kind:
+                    words = f"calls `{call[0].name}`, a {kind.value} function"
+                    kinds[node] = Placement(kind, info.source.span(at.start, at.end), words, call[0])
+                    changed = True
+                    break
+
+
+# --- controller ------------------------------------------------------------------------------------------------------
+
+
+def controller_reason(typed: TypedProgram, info: FunctionInfo, node: tree.Function) -> Placement | None:
+    """What of its own makes this a controller function: the first such place of its text."""
+    found: list[tuple[tree.Node, str, str]] = []
+    for parameter in info.parameters:
+        words = held_by_controller(parameter.type)
+        if words:
+            found.append((parameter.node, words, "other"))
+    for at in body_nodes(node):
+        reason = controller_use(typed, at)
+        if reason is not None:
+            found.append((at, *reason))
+    if not found:
+        return None
+    at, words, why = min(found, key=lambda each: (rank(each[2]), each[0].start))
+    return Placement(Kind.CONTROLLER, info.source.span(at.start, at.end), words, None, why)
+
+
+def rank(why: str) -> int:
+    """What a function does says more than what it holds."""
+    return 0 if why in ("print", "python", "does") else 1
+
+
+def controller_use(typed: TypedProgram, at: tree.Node) -> tuple[str, str] | None:
+    """Why a node runs in the controller, if it does: words, and a word for the reason."""
+    use = typed.uses.get(at)
+    if isinstance(use, BuiltinUse):
+        if use.name in CONTROLLER_WORDS:
+            why = use.name if use.name in ("print", "python") else "does"
+            return CONTROLLER_WORDS[use.name], "print" if use.name == "log" else why
+        if use.name in LOOKING and any(isinstance(typed.types.get(v), Tensor) for v in use.arguments.values()):
+            return "looks at a tensor's value", "does"
+    if isinstance(use, ModelUse):
+        return "makes a model", "does"
+    if isinstance(use, CastUse) and isinstance(at, tree.As) and isinstance(typed.types.get(at.value), PythonValue):
+        return "gives a value from Python its type", "does"
+    if isinstance(at, tree.For) and isinstance(typed.types.get(at.over), (Dataset, Batches, PythonValue)):
+        return "loops in the controller", "does"
+    if isinstance(at, tree.Expr):
+        kind = typed.types.get(at)
+        words = held_by_controller(kind) if kind is not None else None
+        if words:
+            return words, "other"
+    return None
+
+
+def held_by_controller(kind: Type) -> str | None:
+    """Words for a value that only the controller holds."""
+    if isinstance(kind, (Dataset, Batches)):
+        return "a dataset"
+    if isinstance(kind, PythonValue):
+        return "a value from Python"
+    if isinstance(kind, TupleOf):
+        return next((words for words in map(held_by_controller, kind.items) if words), None)
+    return None
+
+
+# --- devices ---------------------------------------------------------------------------------------------------------
+
+
+def device_reason(typed: TypedProgram, info: FunctionInfo, node: tree.Function) -> Placement | None:
+    """What makes this a device function: the first place of its text with a value that lies on the devices."""
+    for parameter in info.parameters:
+        words = held_by_devices(parameter.type)
+        if words:
+            span = info.source.span(parameter.node.start, parameter.node.end)
+            return Placement(Kind.DEVICE, span, words)
+    for at in body_nodes(node):
+        kind = typed.types.get(at) if isinstance(at, tree.Expr) else None
+        words = held_by_devices(kind) if kind is not None else None
+        if words:
+            return Placement(Kind.DEVICE, info.source.span(at.start, at.end), words)
+    return None
+
+
+def held_by_devices(kind: Type) -> str | None:
+    """Words for a value that lies on the devices."""
+    if isinstance(kind, Tensor):
+        return "a tensor"
+    if isinstance(kind, Batch):
+        return "a batch"
+    if isinstance(kind, (ModelOf, ModelList)):
+        return "a model"
+    if isinstance(kind, Optimizer):
+        return "an optimizer's state"
+    if isinstance(kind, Gradients):
+        return "gradients"
+    if isinstance(kind, TupleOf):
+        return next((words for words in map(held_by_devices, kind.items) if words), None)
+    return None
