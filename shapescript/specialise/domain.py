@@ -7,6 +7,7 @@ and the controller's `HostDomain`, where it is data on a device. All else about 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from shapescript.diagnostics.diagnostic import Diagnostic, Label, ProgramError
@@ -41,6 +42,9 @@ class Domain(Protocol):
     def local_axis(self, axis: Axis) -> Axis:
         """The axis of the domain for a name that a function introduces itself (a pattern's new name)."""
 
+    def learn(self, sizes: Mapping[str, int]) -> None:
+        """Atoms' values that a tensor's shape told."""
+
     def size_of(self, axis: Axis) -> int | None:
         """How long an axis is, where that is known now."""
 
@@ -50,6 +54,9 @@ class Domain(Protocol):
         Raises:
             ProgramError: it isn't known in this domain.
         """
+
+    def rounded_products(self, element: str) -> AbstractContextManager[None]:
+        """Within it, the operands of products are rounded to `element`, and added up as they are."""
 
     def from_python(self, frame: Frame, value: Value, of: Type, span: Span) -> Value:
         """What `value as type` gives for a value from Python.

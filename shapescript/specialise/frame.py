@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from shapescript.source import Source, Span
 from shapescript.specialise.domain import Domain
@@ -106,10 +107,49 @@ def relabelled(domain: Domain, value: TensorValue, axes: tuple[Axis, ...]) -> Te
     if value.axes == axes or len(value.axes) != len(axes):
         return value
     if isinstance(value, DeviceTensor):
-        return DeviceTensor(value.data, axes, value.element, value.sizes)
+        sizes = atom_sizes(axes, value.data.shape, value.sizes)
+        domain.learn(sizes)
+        return DeviceTensor(value.data, axes, value.element, {**value.sizes, **sizes})
     if any(old.size != new.size for old, new in zip(value.axes, axes, strict=True)):
         return value
     return domain.emit("relabel", (value,), {"axes": axes}, None)
+
+
+def atom_sizes(axes: Sequence[Axis], shape: Sequence[int], known: Mapping[str, int]) -> dict[str, int]:
+    """The values of the atoms that a shape decides: of axes with one atom, to the first power.
+
+    A merged axis decides the one part that nothing else does.
+    """
+    found: dict[str, int] = {}
+    for axis, length in zip(axes, shape, strict=True):
+        found.update(solved(axis.size, length, found))
+    for axis, length in zip(axes, shape, strict=True):
+        found.update(solved(axis.size, length, {**known, **found}))
+    return found
+
+
+def solved(size: Size, length: int, known: Mapping[str, int]) -> dict[str, int]:
+    """The value of the one atom of `size` that isn't known, where `size` is `length`; nothing where it isn't one."""
+    open_atoms = [atom for atom in size.atoms if atom not in known]
+    if len(open_atoms) != 1:
+        return {}
+    atom = open_atoms[0]
+    total, slope = Fraction(length), Fraction(0)
+    for monomial, coefficient in size.terms:
+        value = coefficient
+        power_of = dict(monomial)
+        for name, power in monomial:
+            if name != atom:
+                value *= Fraction(known[name]) ** power
+        if atom not in power_of:
+            total -= value
+        elif power_of[atom] == 1:
+            slope += value
+        else:
+            return {}
+    if not slope or (total / slope).denominator != 1:
+        return {}
+    return {atom: int(total / slope)}
 
 
 def bind_call(

@@ -145,7 +145,7 @@ def flatten(value: Value, form: Callable[[object], Hashable | None]) -> tuple[Ha
                 return Made(("batch", at.data, at.axis), slots(at.fields))
             case OptimizerValue():
                 kinds = tuple((name, Made(("slots",), slots(parts))) for name, parts in at.state.items())
-                options = tuple((name, walk(option)) for name, option in at.options.items())
+                options = tuple((name, Known("option", option)) for name, option in at.options.items())  # type: ignore[arg-type]
                 step = Made(("slots",), slots(at.step))
                 return Made(("optimizer", at.kind, at.type), (*kinds, ("options", Made(("slots",), options)), ("step", step)))
             case tuple():
@@ -222,7 +222,7 @@ def unflatten(key: Hashable, leaves: Iterator[object]) -> Value:
 
 
 def slots_of(value: Value) -> Iterator[tuple[Slots, str]]:
-    """Each place of a mutable value that holds a tensor or a number, in the order of `flatten`'s leaves."""
+    """Each place of a mutable value that holds a tensor, always in one order."""
     seen: set[int] = set()
 
     def walk(at: object) -> Iterator[tuple[Slots, str]]:
@@ -238,14 +238,13 @@ def slots_of(value: Value) -> Iterator[tuple[Slots, str]]:
         elif isinstance(at, OptimizerValue):
             for parts in at.state.values():
                 yield from inside(parts)
-            yield from inside(at.options)
             yield from inside(at.step)
 
     def inside(parts: Slots) -> Iterator[tuple[Slots, str]]:
         for name, part in parts.items():
             if isinstance(part, (ModelValue, GradientsValue, list)):
                 yield from walk(part)
-            elif is_tensor(part) or (isinstance(part, float)):
+            elif is_tensor(part):
                 yield parts, name
 
     return walk(value)
