@@ -1,8 +1,8 @@
 """What a file declares, by name.
 
 Takes the parsed items of one file; gives `Names`: each kind of declaration in a table, in the order of the text, and
-the diagnostics about the names themselves: declared twice (E0202), capital or small (E0203), the `devices` line missing,
-repeated or late (E1001 to E1003). Doesn't look into sizes, types or bodies: `types/` does.
+the diagnostics about the names themselves: declared twice (E0202), capital or small (E0203), the `devices` line
+missing, repeated or late (E1001 to E1003). Doesn't look into sizes, types or bodies: `types/` does.
 
 Dims, models, datas, functions, externs, constants and imports share one space of names. What is declared first stands.
 """

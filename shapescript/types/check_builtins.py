@@ -9,21 +9,34 @@ tensor operations when a tensor is among their arguments: these give None, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-from shapescript.diagnostics.suggest import nearest
 from shapescript.syntax import tree
-from shapescript.types.axes import Axis, same
+from shapescript.types.check_arguments import (
+    ANY,
+    MODEL,
+    NUMBER,
+    PAIR,
+    SCALAR,
+    SWITCH,
+    TEXT,
+    WHOLE,
+    Builtin,
+    Signature,
+    Wanted,
+    keep,
+    simple,
+    take,
+)
 from shapescript.types.check_calls import Invocation, check_mut
-from shapescript.types.check_core import Core, literal_number
+from shapescript.types.check_core import Core
+from shapescript.types.check_modes import batch_norm, dropout
+from shapescript.types.check_numbers import NUMBER_FUNCTIONS, check_reversed, conversion, number
 from shapescript.types.element import NONNEG
 from shapescript.types.kinds import (
-    BOOL_HOST,
     FLOAT,
     INT,
     NOTHING,
-    PYTHON,
     STR,
     WRONG,
     Batch,
@@ -42,95 +55,6 @@ from shapescript.types.kinds import (
     Type,
     Wrong,
 )
-from shapescript.types.typed import BATCH_NORM
-from shapescript.types.uses import BuiltinUse, HostUse
-
-Given = dict[str, tree.Argument]
-NUMBER = ("a number", lambda of: isinstance(of, Host) and of.name in ("int", "float"))
-WHOLE = ("an int", lambda of: of == INT)
-SWITCH = ("a bool", lambda of: of == BOOL_HOST)
-TEXT = ("a string", lambda of: of == STR)
-MODEL = ("a model", lambda of: isinstance(of, ModelOf))
-ANY = ("a value", lambda of: not isinstance(of, Nothing))
-SCALAR = ("a number", lambda of: NUMBER[1](of) or (isinstance(of, Tensor) and not of.axes))
-PAIR = (
-    "two numbers, `(0.9, 0.999)`",
-    lambda of: isinstance(of, TupleOf) and len(of.items) == 2 and all(map(NUMBER[1], of.items)),
-)
-Wanted = tuple[str, Callable[[Type], bool]]
-
-
-@dataclass(frozen=True)
-class Signature:
-    """The parameters of a built-in in order, those that a call must give, and those that are `mut`."""
-
-    name: str
-    wanted: Mapping[str, Wanted]
-    needed: int
-    mut: frozenset[str] = frozenset()
-
-
-def take(core: Core, call: Invocation, signature: Signature) -> Given | None:
-    """The arguments by name, each of the type asked for; None after a message, or where one is wrong already."""
-    name = signature.name
-    names = list(signature.wanted)
-    given: Given = {}
-    wrong = False
-    if call.pattern is not None:
-        core.report("E0601", f"`{name}` takes no pattern", call.pattern)
-        return None
-    for place, argument in enumerate(call.arguments):
-        key = argument.name or (names[place] if place < len(names) else None)
-        if key is None:
-            takes = "one argument" if len(names) == 1 else f"{len(names)} arguments at most"
-            core.report("E0601", f"`{name}` takes {takes}, and this is one more", argument)
-            return None
-        if key not in signature.wanted or key in given:
-            similar = nearest(key, names)
-            helps = (f"did you mean `{similar}`?",) if similar else (f"it takes {', '.join(f'`{n}`' for n in names)}",)
-            message = f"`{key}` is given twice" if key in given else f"`{name}` has no parameter `{key}`"
-            core.report("E0602", message, argument, helps=helps)
-            return None
-        given[key] = argument
-        wrong = isinstance(core.type_of(argument.value), Wrong) or wrong
-    missing = [key for key in names[: signature.needed] if key not in given]
-    if missing:
-        core.report("E0601", f"`{name}` also needs `{missing[0]}`", call.node)
-        return None
-    if wrong:
-        return None
-    for key, argument in given.items():
-        words, test = signature.wanted[key]
-        of = core.type_of(argument.value)
-        if not test(of) and not (isinstance(of, PythonValue) and key not in signature.mut and words != MODEL[0]):
-            core.report("E0607", f"`{key}` of `{name}` is {words}, and this is {of}", argument.value, f"{of}")
-            return None
-        if not check_mut(core, argument, key in signature.mut, key, name):
-            return None
-    return given
-
-
-def keep(core: Core, call: Invocation, name: str, given: Given, result: Type, rest: Sequence[tree.Expr] = ()) -> Type:
-    """Keeps the use of a built-in."""
-    values = {key: argument.value for key, argument in given.items()}
-    core.use(call.node, BuiltinUse(name, values, tuple(rest), result=result))
-    return result
-
-
-Builtin = Callable[[Core, Invocation], "Type | None"]
-
-
-def _simple(name: str, wanted: Mapping[str, Wanted], needed: int, result: Type, mut: Sequence[str] = ()) -> Builtin:
-    signature = Signature(name, wanted, needed, frozenset(mut))
-
-    def check(core: Core, call: Invocation) -> Type:
-        given = take(core, call, signature)
-        if given is None:
-            return result if isinstance(result, (Nothing, Host)) else WRONG
-        return keep(core, call, name, given, result)
-
-    return check
-
 
 # --- optimizers and gradients ----------------------------------------------------------------------------------------
 
@@ -226,86 +150,6 @@ def _average(core: Core, call: Invocation) -> Type:
     return keep(core, call, "average", given, NOTHING)
 
 
-# --- layers that act by mode -----------------------------------------------------------------------------------------
-
-A_TENSOR: Wanted = ("a tensor", lambda of: isinstance(of, Tensor))
-
-
-def _dropout(core: Core, call: Invocation) -> Type:
-    given = take(core, call, Signature("dropout", {"x": A_TENSOR, "rate": NUMBER}, 2))
-    if given is None:
-        return WRONG
-    x = core.type_of(given["x"].value)
-    assert isinstance(x, Tensor)
-    if not x.element.is_float:
-        core.report("E0552", f"`dropout` scales floats, and this is {x}", given["x"].value, helps=("write `x as f32`",))
-        return WRONG
-    rate = literal_number(given["rate"].value)
-    if rate is not None and not 0 <= rate < 1:
-        core.report("E0607", f"the rate of a dropout is in 0..1, and this is {rate}", given["rate"].value)
-    kept = "NonNeg" if x.element.is_nonneg else None
-    return keep(core, call, "dropout", given, Tensor(x.axes, x.element.refined(kept)))
-
-
-def _batch_norm(core: Core, call: Invocation) -> Type:
-    arguments = [argument for argument in call.arguments if argument.name != "over"]
-    over = [argument for argument in call.arguments if argument.name == "over"]
-    mut = {"bn"} if any(argument.mut for argument in arguments) else set()
-    norm: Wanted = (
-        "a `BatchNorm`",
-        lambda of: isinstance(of, ModelOf) and of.declaration is BATCH_NORM.node,
-    )
-    wanted = {"x": A_TENSOR, "bn": norm, "momentum": NUMBER, "eps": NUMBER}
-    inner = Invocation(call.node, call.function, arguments, call.pattern)
-    given = take(core, inner, Signature("batch_norm", wanted, 2, frozenset(mut)))
-    if given is None:
-        return WRONG
-    x, bn = core.type_of(given["x"].value), core.type_of(given["bn"].value)
-    assert isinstance(x, Tensor) and isinstance(bn, ModelOf)
-    if not over:
-        rest = " ".join(str(axis) for axis in x.axes if not same(axis, bn.arguments[0]))
-        core.report("E0601", "`batch_norm` also needs `over`", call.node, helps=(f"write `over=[{rest}]`",))
-        return WRONG
-    axes = _over(core, over[0].value, x)
-    if axes is None:
-        return WRONG
-    left = [axis for axis in x.axes if not any(axis == each for each in axes)]
-    if len(left) != 1 or not same(left[0], bn.arguments[0]):
-        shown = " ".join(map(str, left))
-        core.report(
-            "E0305",
-            f"`batch_norm` keeps one axis, `{bn.arguments[0]}`, and here [{shown}] is left",
-            over[0].value,
-            notes=(f"the value is {x}",),
-        )
-        return WRONG
-    if not mut and core.info is not None:
-        core.info.plain_batch_norms.append(call.node)
-    values = {key: argument.value for key, argument in given.items()}
-    result = Tensor(x.axes, x.element.base)
-    core.use(
-        call.node,
-        BuiltinUse("batch_norm", {**values, **({"mut": given["bn"].value} if mut else {})}, over=axes, result=result),
-    )
-    return result
-
-
-def _over(core: Core, expr: tree.Expr, x: Tensor) -> tuple[Axis, ...] | None:
-    sizes = expr.sizes if isinstance(expr, tree.Axes) else [expr]
-    axes: list[Axis] = []
-    for size in sizes:
-        axis = core.axis_of(size)
-        if axis is None:
-            return None
-        found = [each for each in x.axes if same(axis, each)]
-        if len(found) != 1:
-            shown = " ".join(map(str, x.axes))
-            core.report("E0305", f"`{axis}` isn't an axis of this value", size, notes=(f"its axes are [{shown}]",))
-            return None
-        axes.append(found[0])
-    return tuple(axes)
-
-
 # --- datasets --------------------------------------------------------------------------------------------------------
 
 DATASET: Wanted = ("a dataset", lambda of: isinstance(of, Dataset))
@@ -381,7 +225,7 @@ LOG = Signature("log", {"name": TEXT, "value": SCALAR, "step": SCALAR}, 2)
 
 def _log(core: Core, call: Invocation) -> Type | None:
     if not call.arguments or core.type_of(call.arguments[0].value) != STR:
-        return _number("log", core, call)
+        return number("log", core, call)
     given = take(core, call, LOG)
     if given is None:
         return NOTHING
@@ -437,78 +281,6 @@ def _checkpoint(name: str) -> Builtin:
     return check
 
 
-# --- numbers ---------------------------------------------------------------------------------------------------------
-
-NUMBER_FUNCTIONS: Mapping[str, tuple[int, int | None, str | None]] = {
-    "min": (2, None, None),
-    "max": (2, None, None),
-    "abs": (1, 1, None),
-    "exp": (1, 1, "float"),
-    "log": (1, 1, "float"),
-    "sqrt": (1, 1, "float"),
-    "sin": (1, 1, "float"),
-    "cos": (1, 1, "float"),
-    "tanh": (1, 1, "float"),
-    "square": (1, 1, None),
-    "floor": (1, 1, "int"),
-    "ceil": (1, 1, "int"),
-    "round": (1, 1, "int"),
-}
-"""How many numbers each takes, at least and at most, and what it gives (None: what it is given)."""
-
-
-def _number(name: str, core: Core, call: Invocation) -> Type | None:
-    """A function of host numbers; None where a tensor is among them."""
-    kinds = [core.type_of(argument.value) for argument in call.arguments]
-    if any(isinstance(kind, Tensor) for kind in kinds) or call.pattern is not None:
-        return None
-    if any(isinstance(kind, Wrong) for kind in kinds):
-        return WRONG
-    least, most, gives = NUMBER_FUNCTIONS[name]
-    if len(kinds) < least or (most is not None and len(kinds) > most):
-        takes = "one number" if most == 1 else "two numbers or more"
-        core.report("E0601", f"`{name}` takes {takes}, or a tensor", call.node)
-        return WRONG
-    for argument, kind in zip(call.arguments, kinds, strict=True):
-        if argument.name is not None or argument.mut:
-            core.report("E0602", f"`{name}` of numbers has no parameter `{argument.name or 'mut'}`", argument)
-            return WRONG
-        if not NUMBER[1](kind) and not isinstance(kind, PythonValue):
-            core.report("E0607", f"`{name}` takes numbers or a tensor, and this is {kind}", argument.value)
-            return WRONG
-    core.use(call.node, HostUse(name))
-    if any(isinstance(kind, PythonValue) for kind in kinds) and gives is None:
-        return PYTHON
-    return Host(gives) if gives is not None else FLOAT if FLOAT in kinds else INT
-
-
-def _conversion(name: str) -> Builtin:
-    def check(core: Core, call: Invocation) -> Type:
-        given = take(core, call, Signature(name, {"x": ANY}, 1))
-        if given is None:
-            return Host(name)
-        kind = core.type_of(given["x"].value)
-        value = given["x"].value
-        if isinstance(kind, Tensor) and kind.axes and name != "str":
-            core.report(
-                "E0607",
-                f"`{name}` looks at one number, and this is {kind}",
-                value,
-                helps=("take one place of it, `x[n=0]`, or reduce it: `sum(x, over=n)`",),
-            )
-        elif not isinstance(kind, (Tensor, Host, PythonValue)) and name != "str":
-            core.report("E0607", f"`{name}` takes a number, a string or a scalar tensor, and this is {kind}", value)
-        return keep(core, call, name, given, Host(name))
-
-    return check
-
-
-def _reversed(core: Core, call: Invocation) -> Type:
-    visited: Wanted = ("a range or a list of models", lambda of: isinstance(of, (RangeOf, ModelList)))
-    given = take(core, call, Signature("reversed", {"x": visited}, 1))
-    return WRONG if given is None else keep(core, call, "reversed", given, core.type_of(given["x"].value))
-
-
 SCHEDULE: Mapping[str, Wanted] = {"step": SCALAR, "peak": NUMBER}
 BUILTINS: dict[str, Builtin] = {
     **{name: _optimizer(name) for name in OPTIMIZER_PARAMETERS},
@@ -517,8 +289,8 @@ BUILTINS: dict[str, Builtin] = {
     "norm": _norm,
     "copy": _copy,
     "average": _average,
-    "dropout": _dropout,
-    "batch_norm": _batch_norm,
+    "dropout": dropout,
+    "batch_norm": batch_norm,
     "shuffle": _dataset("shuffle", {"data": DATASET, "seed": WHOLE}, 1),
     "batches": _dataset("batches", {"data": DATASET, "n": WHOLE, "drop_last": SWITCH}, 2),
     "take": _dataset("take", {"data": EXAMPLES, "n": WHOLE}, 2),
@@ -530,30 +302,30 @@ BUILTINS: dict[str, Builtin] = {
     "log": _log,
     "show": _show,
     "whole": _whole,
-    "save": _simple("save", {"thing": KEPT, "path": TEXT}, 2, NOTHING),
-    "load": _simple("load", {"thing": LOADED, "path": TEXT}, 2, NOTHING, ("thing",)),
+    "save": simple("save", {"thing": KEPT, "path": TEXT}, 2, NOTHING),
+    "load": simple("load", {"thing": LOADED, "path": TEXT}, 2, NOTHING, ("thing",)),
     "save_checkpoint": _checkpoint("save_checkpoint"),
     "load_checkpoint": _checkpoint("load_checkpoint"),
-    "time": _simple("time", {}, 0, FLOAT),
-    "warmup_cosine": _simple(
+    "time": simple("time", {}, 0, FLOAT),
+    "warmup_cosine": simple(
         "warmup_cosine", {**SCHEDULE, "warmup": NUMBER, "total": NUMBER, "floor": NUMBER}, 4, FLOAT
     ),
-    "warmup_linear": _simple(
+    "warmup_linear": simple(
         "warmup_linear", {**SCHEDULE, "warmup": NUMBER, "total": NUMBER, "floor": NUMBER}, 4, FLOAT
     ),
-    "cosine": _simple("cosine", {**SCHEDULE, "total": NUMBER, "floor": NUMBER}, 3, FLOAT),
-    "exponential": _simple("exponential", {**SCHEDULE, "rate": NUMBER}, 3, FLOAT),
-    "steps": _simple("steps", {**SCHEDULE, "every": NUMBER, "factor": NUMBER}, 4, FLOAT),
-    "int": _conversion("int"),
-    "float": _conversion("float"),
-    "bool": _conversion("bool"),
-    "str": _conversion("str"),
-    "reversed": _reversed,
+    "cosine": simple("cosine", {**SCHEDULE, "total": NUMBER, "floor": NUMBER}, 3, FLOAT),
+    "exponential": simple("exponential", {**SCHEDULE, "rate": NUMBER}, 3, FLOAT),
+    "steps": simple("steps", {**SCHEDULE, "every": NUMBER, "factor": NUMBER}, 4, FLOAT),
+    "int": conversion("int"),
+    "float": conversion("float"),
+    "bool": conversion("bool"),
+    "str": conversion("str"),
+    "reversed": check_reversed,
 }
 
 
 def _number_builtin(name: str) -> Builtin:
-    return lambda core, call: _number(name, core, call)
+    return lambda core, call: number(name, core, call)
 
 
 BUILTINS.update({name: _number_builtin(name) for name in NUMBER_FUNCTIONS if name not in BUILTINS})

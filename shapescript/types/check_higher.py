@@ -165,9 +165,7 @@ def _scan(core: Core, call: Invocation, info: FunctionInfo, over: tree.Expr) -> 
             f"`scan` calls `{info.name}` with {len(info.parameters)} arguments, and {len(arguments)} are given",
             call.node,
             secondary=(Label(name_span(info.source, info.node), "declared here"),),
-            helps=(
-                "write `scan(f, args..., carry, xs, over=n)`: f ends with the carry and one place of xs",
-            ),
+            helps=("write `scan(f, args..., carry, xs, over=n)`: f ends with the carry and one place of xs",),
         )
         return WRONG
     for argument, parameter in zip(arguments, info.parameters, strict=True):

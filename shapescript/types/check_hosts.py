@@ -15,7 +15,8 @@ from shapescript.syntax import tree
 from shapescript.types.axes import Axis
 from shapescript.types.check_calls import say_mismatch
 from shapescript.types.check_core import Core, literal_number
-from shapescript.types.check_declarations import NUMBERS, dotted, substitute_field
+from shapescript.types.check_declarations import dotted, substitute_field
+from shapescript.types.check_dims import NUMBERS
 from shapescript.types.check_types import type_of_tree
 from shapescript.types.element import F32
 from shapescript.types.kinds import (

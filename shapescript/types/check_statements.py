@@ -75,7 +75,7 @@ def check_statement(core: Core, statement: tree.Statement) -> bool:
         case tree.Assign():
             _assign(core, statement)
         case tree.Do():
-            _do(core, statement)
+            core.type_of(statement.value)
         case tree.Return():
             _return(core, statement)
             return False
@@ -210,18 +210,6 @@ def _assign_field(core: Core, target: tree.Attribute, value: Type, source: tree.
 
 
 # --- simple statements -----------------------------------------------------------------------------------------------
-
-
-def _do(core: Core, statement: tree.Do) -> None:
-    value = statement.value
-    core.type_of(value)
-    if not isinstance(value, (tree.Call, tree.Pipe)):
-        core.report(
-            "E0612",
-            "this value is computed and not used",
-            statement,
-            helps=("give it a name, return it, or take the line out",),
-        )
 
 
 def _return(core: Core, statement: tree.Return) -> None:

@@ -110,6 +110,8 @@ def axis_of(scope: Scope, size: tree.Expr) -> Axis | None:
             info = scope.module_dim(module, size.name)
             if info is not None:
                 return info.axis
+            if scope.is_lost(module):
+                return None
             scope.report("E0201", f"there is no dim `{module}.{size.name}`", size)
             return None
         case tree.Axes(sizes=[single]):

@@ -35,7 +35,6 @@ CODES = {
     "E0609": "a value asked of what gives none",
     "E0610": "an operation or a target that can't be",
     "E0611": "a test that isn't a bool",
-    "E0612": "a value that is computed and not used",
     "E0613": "a loop over what can't be visited",
     "E0614": "a function of the program is needed",
     "E0615": "not a value, or not something to call",
