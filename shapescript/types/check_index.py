@@ -147,8 +147,10 @@ def _range(context: Context, node: tree.Index, value: Value, axis: Axis, index: 
 
 def _check_element(context: Context, index: Value, size: Size, axis: Axis) -> bool:
     element = index.type.element
-    if element.refinement == "Index" and element.bound == size:
-        return True
+    if element.refinement == "Index" and element.bound is not None:
+        room = (size - element.bound).constant
+        if room is not None and room >= 0:
+            return True
     text = context.source_text(index.node)
     if isinstance(index.node, (tree.Binary, tree.As, tree.Unary)):
         text = f"({text})"

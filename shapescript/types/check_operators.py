@@ -118,7 +118,7 @@ def _one_element(context: Context, node: tree.Expr, op: str, values: Sequence[Va
         context.report("E0508", f"`{op}` doesn't take bools", blamed.node, f"this is `{blamed.type}`", helps=helps)
         return False
     if a.name == b.name:
-        if a.refinement == b.refinement == "Index" and a.bound != b.bound and op in COMPARISONS:
+        if a.refinement == b.refinement == "Index" and a.bound != b.bound and op in ("==", "!="):
             return _one_index(context, node, first, second)
         return True
     report_elements(context, node, first, second)
@@ -203,7 +203,7 @@ def report_align(context: Context, node: tree.Expr, small: Value, large: Value) 
         notes.append(_why(missing, small, large))
         ones = [axis for axis in (*small.type.axes, *large.type.axes) if axis.size.constant == 1]
         if ones:
-            helps.append(_drop_one(context, small if ones[0] in small.type.axes else large))
+            helps.append(drop_one(context, small if ones[0] in small.type.axes else large))
         else:
             union = [*large.type.axes, *missing]
             both = show_axes(union)
@@ -224,7 +224,7 @@ def _why(missing: Sequence[Axis], small: Value, large: Value) -> str:
     return f"`{show_axes(large.type.axes)}` has no axis {names}"
 
 
-def _drop_one(context: Context, value: Value) -> str:
+def drop_one(context: Context, value: Value) -> str:
     old = " ".join(map(str, value.type.axes))
     kept = " ".join(str(axis) for axis in value.type.axes if axis.size.constant != 1)
     text = context.source_text(value.node)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from shapescript.diagnostics.diagnostic import Label
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis, contains, same_axes, show_axes
-from shapescript.types.check_operators import align, report_elements
+from shapescript.types.check_operators import align, drop_one, report_elements
 from shapescript.types.check_values import (
     Given,
     Value,
@@ -254,7 +254,8 @@ def _report_pair(context: Context, name: str, a: Value, b: Value) -> None:
     message = f"`{name}` compares values with the same axes: `{show_axes(a.type.axes)}` and `{show_axes(b.type.axes)}`"
     here = [Label(context.span(a.node), f"this is `{a.type}`")]
     smaller, larger = (a, b) if len(a.type.axes) < len(b.type.axes) else (b, a)
-    helps = [f"if it is meant: `broadcast({context.source_text(smaller.node)}, {show_axes(larger.type.axes)})`"]
+    helps = [drop_one(context, larger)] if any(axis.size.constant == 1 for axis in larger.type.axes) else []
+    helps += [f"if it is meant: `broadcast({context.source_text(smaller.node)}, {show_axes(larger.type.axes)})`"]
     context.report("E0301", message, b.node, f"this is `{b.type}`", here, helps=helps)
 
 

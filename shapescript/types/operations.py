@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from shapescript.types import (
     check_attention,
+    check_convolutions,
     check_elementwise,
     check_index,
     check_joins,
@@ -24,6 +25,7 @@ OPERATIONS: dict[str, Operation] = {
     **check_makers.FUNCTIONS,
     **check_joins.FUNCTIONS,
     **check_attention.FUNCTIONS,
+    **check_convolutions.FUNCTIONS,
     **check_reductions.FUNCTIONS,
 }
 
