@@ -9,11 +9,10 @@ import torch
 from torch.nn import functional
 
 from shapescript.devices.reference.executor import Executor
-from shapescript.diagnostics.diagnostic import ProgramError
 from shapescript.ir.builder import Builder
 from shapescript.ir.graph import Graph, Node
 from shapescript.ops.registry import Op
-from shapescript.passes.differentiate import differentiate
+from shapescript.passes.differentiate import NoGradient, differentiate
 from shapescript.passes.pipeline import run_passes
 from shapescript.source import Source
 from shapescript.types.axes import Axis
@@ -227,5 +226,6 @@ def test_no_gradient_is_said() -> None:
     with b.at(Source("flat.ss", "flat(x)").span(0, 7)):
         flat = graph.append(Node(without, (x,), {}, (N,), F64, b.span))
     graph.outputs = [b.gradient(b.sum(flat, over=N), x)]
-    with pytest.raises(ProgramError, match="`flat` has no gradient"):
+    with pytest.raises(NoGradient, match="`flat` has no gradient") as caught:
         differentiate(graph)
+    assert caught.value.node.span is not None and caught.value.node.span.text == "flat(x)"

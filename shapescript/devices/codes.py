@@ -6,5 +6,4 @@ CODES: dict[str, str] = {
     "E2101": "a value that can't be, met while running",
     "E2102": "a size that can't be, met while running",
     "E2103": "the device's memory is full",
-    "E2104": "an operation without a gradient in what is differentiated",
 }

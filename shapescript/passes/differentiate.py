@@ -13,29 +13,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from shapescript.diagnostics.diagnostic import Diagnostic, Label, ProgramError
 from shapescript.ir.builder import Builder
 from shapescript.ir.graph import Graph, Node, Rewriter, live_nodes
 
 
 class NoGradient(Exception):
-    """An operation without a gradient, made without a place in the program; with one it is a `ProgramError`."""
+    """A float operation without a gradient stands between a loss and what it is differentiated by.
 
+    `node` is the operation, whose span is the place to show.
+    """
 
-def no_gradient(node: Node) -> Exception:
-    """The error for a float operation without a gradient between a loss and what it is differentiated by."""
-    message = f"`{node.name}` has no gradient, but a loss is differentiated through it"
-    if node.span is None:
-        return NoGradient(message)
-    helps = ("`stop_gradient(x)` takes x as it is, if no gradient is to flow here",)
-    return ProgramError(Diagnostic("E2104", message, Label(node.span), helps=helps))
+    def __init__(self, node: Node) -> None:
+        super().__init__(f"`{node.name}` has no gradient")
+        self.node = node
 
 
 def differentiate(graph: Graph) -> Graph:
     """The graph with its gradients computed.
 
     Raises:
-        ProgramError: an operation on the way has no gradient.
+        NoGradient: an operation on the way has none.
     """
     if not any(node.name == "gradient" for node in graph.nodes):
         return graph
@@ -118,7 +115,7 @@ def _to_operands(builder: Builder, node: Node, total: Node, active: set[int]) ->
     if node.name == "stop_gradient":
         return []
     if node.op.gradient is None:
-        raise no_gradient(node)
+        raise NoGradient(node)
     parts = node.op.gradient(builder, node, total)
     return [
         (operand, builder.sum_to(part, operand.axes))
