@@ -173,7 +173,7 @@ def align(context: Context, node: tree.Expr, values: Sequence[Value]) -> bool:
     """Whether each operand lines up with the largest; reports the first that doesn't."""
     large = max(values, key=lambda value: len(value.type.axes))
     for value in values:
-        if not is_within(value.type.axes, large.type.axes):
+        if not is_within(value.type.axes, large.type.axes) or _lacks_last_one(value, large):
             report_align(context, node, value, large)
             return False
         for axis in value.type.axes:
@@ -182,6 +182,12 @@ def align(context: Context, node: tree.Expr, values: Sequence[Value]) -> bool:
                     _report_twice(context, other, axis)
                     return False
     return True
+
+
+def _lacks_last_one(small: Value, large: Value) -> bool:
+    """Whether `[b]` meets `[b 1]`: nothing would be wrong with repeating it, but nobody means two shapes by it."""
+    axes = large.type.axes
+    return bool(small.type.axes) and len(axes) == len(small.type.axes) + 1 and axes[-1].size.constant == 1
 
 
 def _report_twice(context: Context, value: Value, axis: Axis) -> None:
@@ -193,6 +199,8 @@ def report_align(context: Context, node: tree.Expr, small: Value, large: Value) 
     first, second = (small, large) if small.node.start <= large.node.start else (large, small)
     a, b = show_axes(first.type.axes), show_axes(second.type.axes)
     missing = [axis for axis in small.type.axes if not contains(large.type.axes, axis)]
+    if not missing and len(large.type.axes) > len(small.type.axes) and _lacks_last_one(small, large):
+        missing, small, large = [large.type.axes[-1]], large, small
     notes, helps = [], []
     if not missing:
         notes.append("they have the axes in different orders")
