@@ -43,18 +43,22 @@ def span_of(source: Source, node: tree.Node) -> Span:
 
 
 def choices_by_tensors(typed: TypedProgram, info: FunctionInfo, node: tree.Function) -> Iterator[Diagnostic]:
-    """`if` and `while` on a tensor, whose value isn't known when a device function is compiled."""
+    """`if`, `while` and `assert` on a tensor, whose value isn't known when a device function is compiled."""
+    helps = {
+        "if": "choose place by place with `where(c, a, b)`, or decide in the function that calls this one",
+        "while": "loop in the function that calls this one, or a known number of times",
+        "assert": "assert it in the function that calls this one",
+    }
     for at in body_nodes(node):
-        if not isinstance(at, (tree.If, tree.While)) or not isinstance(typed.types.get(at.test), Tensor):
-            continue
-        word = "if" if isinstance(at, tree.If) else "while"
-        yield Diagnostic(
-            "E1801",
-            f"`{word}` on a tensor in `{node.name}`, which runs on the devices",
-            Label(span_of(info.source, at.test), "known only when it runs"),
-            notes=("a device function is compiled once, before the values of its tensors are known",),
-            helps=("choose place by place with `where(c, a, b)`, or decide in the function that calls this one",),
-        )
+        if isinstance(at, (tree.If, tree.While, tree.Assert)) and isinstance(typed.types.get(at.test), Tensor):
+            word = type(at).__name__.lower()
+            yield Diagnostic(
+                "E1801",
+                f"`{word}` on a tensor in `{node.name}`, which runs on the devices",
+                Label(span_of(info.source, at.test), "known only when it runs"),
+                notes=("a device function is compiled before the values of its tensors are known",),
+                helps=(helps[word],),
+            )
 
 
 # --- E1803 -----------------------------------------------------------------------------------------------------------
@@ -127,20 +131,13 @@ def controller_error(
     inside = f"`{loss.name}`" if leaf is loss else f"`{leaf.name}`, which `{loss.name}` calls"
     text = placement.span.text
     if placement.why == "print":
-        shown = shown_value(typed, leaf, placement.span)
-        message = (
-            f"{inside}, is differentiated, so it can't print"
-            if leaf is not loss
-            else f"{inside} is differentiated, so it can't print"
-        )
-        help = f'to print a value from a device function, write `show("{shown}", {shown})`'
+        verb = ", is differentiated, so it can't print" if leaf is not loss else " is differentiated, so it can't print"
+        message = inside + verb
+        name, value = shown_value(typed, leaf, placement.span)
+        help = f'to print a value from a device function, write `show("{name}", {value})`'
     elif placement.why == "python":
-        name = text.split("(")[0]
-        message = f"`{name}` is Python, and {inside} is differentiated"
-        help = (
-            "call it in the function that calls `value_and_grad`'s, and pass what it gives as an argument, "
-            "or declare it per example with `extern fn`"
-        )
+        message = f"`{text.split('(')[0]}` is Python, and {inside} is differentiated"
+        help = "call it in a controller function, before the step, and pass what it gives as an argument"
     else:
         message = f"{inside} is differentiated, but it is a controller function"
         help = "move this to the function that trains"
@@ -148,15 +145,18 @@ def controller_error(
     return Diagnostic("E1804", message, Label(placement.span, placement.words), (asked,), (note,), (help,))
 
 
-def shown_value(typed: TypedProgram, leaf: tree.Function, span: Span) -> str:
-    """The tensor that a print shows, as `show`'s help writes it."""
+def shown_value(typed: TypedProgram, leaf: tree.Function, span: Span) -> tuple[str, str]:
+    """What a print shows, as `show` takes it: a name and a tensor."""
     for at in body_nodes(leaf):
         use = typed.uses.get(at)
         if isinstance(use, BuiltinUse) and (at.start, at.end) == (span.start, span.end):
-            for value in (*use.rest, *use.arguments.values()):
-                if isinstance(value, tree.Name) and isinstance(typed.types.get(value), Tensor):
-                    return value.name
-    return "h"
+            values = [*use.rest, *use.arguments.values()]
+            names = [value.value for value in values if isinstance(value, tree.String)]
+            for value in values:
+                if isinstance(typed.types.get(value), Tensor):
+                    text = span.source.text[value.start : value.end]
+                    return (names[0] if names else text), text
+    return "h", "h"
 
 
 # --- E1805 -----------------------------------------------------------------------------------------------------------

@@ -26,10 +26,11 @@ def function_to_write(typed: TypedProgram, info: FunctionInfo, node: tree.Functi
     parameters = parameters_of(typed, statements, set(bound))
     if parameters is None:
         return IN_WORDS
+    parameters = dict(sorted(parameters.items(), key=lambda each: not each[1][0]))  # what is changed comes first
     first = statements[0]
     result = result_of(typed, first)
     given = bound[0] if bound and result else None
-    signature = ", ".join(f"{'mut ' if mut else ''}{name}: {kind}" for name, (mut, kind) in parameters.items())
+    signature = ", ".join(f"{'mut ' if mut else ''}{name}: {written(kind)}" for name, (mut, kind) in parameters.items())
     arguments = ", ".join(f"{'mut ' if mut else ''}{name}" for name, (mut, _) in parameters.items())
     name = next(
         free for free in ("step", "train_step", "one_step") if free == "one_step" or free not in typed.functions
@@ -42,6 +43,11 @@ def function_to_write(typed: TypedProgram, info: FunctionInfo, node: tree.Functi
         lines.append(f"        return {given}")
     lines.append(f"and here: `{f'{given} = ' if given else ''}{name}({arguments})`")
     return "\n".join(lines)
+
+
+def written(kind: Type) -> str:
+    """A type as it stands in a signature; a batch's axis has the usual name."""
+    return f"[b] {kind.data.name}" if isinstance(kind, Batch) else str(kind)
 
 
 def training_statements(typed: TypedProgram, node: tree.Function, at: tree.Expr) -> list[tree.Statement]:

@@ -16,6 +16,7 @@ from enum import Enum
 from shapescript.source import Span
 from shapescript.syntax import tree
 from shapescript.types.kinds import (
+    NOTHING,
     Batch,
     Batches,
     Dataset,
@@ -149,13 +150,14 @@ def controller_reason(typed: TypedProgram, info: FunctionInfo, node: tree.Functi
             found.append((at, *reason))
     if not found:
         return None
-    at, words, why = min(found, key=lambda each: (rank(each[2]), each[0].start))
-    return Placement(Kind.CONTROLLER, info.source.span(at.start, at.end), words, None, why)
+    at, words, why = min(found, key=lambda each: (rank(each[2]), each[0].start, each[2] != "python"))
+    end = at.over.end if isinstance(at, tree.For) else at.end
+    return Placement(Kind.CONTROLLER, info.source.span(at.start, end), words, None, why)
 
 
 def rank(why: str) -> int:
-    """What a function does says more than what it holds."""
-    return 0 if why in ("print", "python", "does") else 1
+    """What a function does says more than what it makes, and that more than what it holds."""
+    return {"other": 2, "makes": 1}.get(why, 0)
 
 
 def controller_use(typed: TypedProgram, at: tree.Node) -> tuple[str, str] | None:
@@ -163,21 +165,21 @@ def controller_use(typed: TypedProgram, at: tree.Node) -> tuple[str, str] | None
     use = typed.uses.get(at)
     if isinstance(use, BuiltinUse):
         if use.name in CONTROLLER_WORDS:
-            why = use.name if use.name in ("print", "python") else "does"
-            return CONTROLLER_WORDS[use.name], "print" if use.name == "log" else why
+            words = CONTROLLER_WORDS[use.name]
+            why = {"print": "print", "log": "print", "python": "python"}.get(use.name, "does")
+            return words, "makes" if words.startswith("makes") else why
         if use.name in LOOKING and any(isinstance(typed.types.get(v), Tensor) for v in use.arguments.values()):
             return "looks at a tensor's value", "does"
     if isinstance(use, ModelUse):
-        return "makes a model", "does"
+        return "makes a model", "makes"
     if isinstance(use, CastUse) and isinstance(at, tree.As) and isinstance(typed.types.get(at.value), PythonValue):
         return "gives a value from Python its type", "does"
-    if isinstance(at, tree.For) and isinstance(typed.types.get(at.over), (Dataset, Batches, PythonValue)):
-        return "loops in the controller", "does"
+    if isinstance(at, tree.For):
+        over = held_by_controller(typed.types.get(at.over, NOTHING))
+        return (f"loops over {over}", "does") if over else None
     if isinstance(at, tree.Expr):
-        kind = typed.types.get(at)
-        words = held_by_controller(kind) if kind is not None else None
-        if words:
-            return words, "other"
+        held = held_by_controller(typed.types.get(at, NOTHING))
+        return (held, "other") if held else None
     return None
 
 
