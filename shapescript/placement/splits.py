@@ -92,9 +92,7 @@ class Splits:
         axes = axes_of(kind)
         if isinstance(expr, tree.Name) and (isinstance(use, LocalUse) or use is None):
             labels = self.locals.get(expr.name)
-            if labels is None or not axes:
-                return self.of_type(kind) if labels is None else labels
-            return carried(labels, axes)
+            return self.of_type(kind) if labels is None else carried(labels, axes)
         if isinstance(expr, tree.Group):
             return self.of(expr.inner)
         if isinstance(expr, tree.Tuple):
