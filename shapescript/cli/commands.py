@@ -1,0 +1,176 @@
+"""What each command does: takes its parsed words, prints, gives the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from importlib import metadata, util
+from pathlib import Path
+
+from shapescript import __version__
+from shapescript.cli.main import UsageError
+from shapescript.cli.program_arguments import Help, program_arguments
+from shapescript.diagnostics.explain import NoExplanation
+from shapescript.diagnostics.explain import explain as explanation_of
+from shapescript.diagnostics.formats import show
+from shapescript.diagnostics.render import wants_colour
+from shapescript.session import OverrideError, Session, open_session
+
+
+def session_of(path: str, arguments: argparse.Namespace) -> Session:
+    """The session of a file with the command line's overrides."""
+    session = open_session(path, arguments.devices, dims_of(arguments.dim), getattr(arguments, "seed", 0))
+    try:
+        _ = session.typed  # raises where an override doesn't fit
+    except OverrideError as error:
+        raise UsageError(str(error)) from error
+    return session
+
+
+def dims_of(words: list[str]) -> dict[str, int]:
+    """The dims of `--dim D=128`."""
+    dims: dict[str, int] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name or not value.isdecimal():
+            raise UsageError(f"`--dim {word}` should be a name and a whole number, as in `--dim D=128`")
+        dims[name] = int(value)
+    return dims
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Checks each file; the status is 1 if one has errors."""
+    sessions = [session_of(path, arguments) for path in arguments.files]
+    found = [diagnostic for session in sessions for diagnostic in session.diagnostics]
+    sys.stdout.write(show(found, arguments.format, wants_colour(sys.stdout, arguments.color)))
+    if not found and arguments.format == "text":
+        print(f"{', '.join(arguments.files)}: no errors")
+    return 1 if any(session.errors for session in sessions) else 0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Checks a program and calls its `main`; a `.py` is run as Python would."""
+    if arguments.file.endswith(".py"):
+        return run_python(arguments)
+    session = session_of(arguments.file, arguments)
+    if session.diagnostics:
+        sys.stderr.write(show(session.diagnostics, arguments.format, wants_colour(sys.stderr, arguments.color)))
+    if session.errors:
+        return 1
+    main = session.typed.functions.get("main")
+    if main is None:
+        if arguments.arguments:
+            raise UsageError(f"`{arguments.file}` has no `main`, so nothing takes `{arguments.arguments[0]}`")
+        print(f"{arguments.file}: no errors; it has no `main` to run", file=sys.stderr)
+        return 0
+    try:
+        values = program_arguments(main, arguments.arguments, arguments.file)
+    except Help as help:
+        print(help)
+        return 0
+    return run_main(session, values)
+
+
+def run_main(session: Session, values: dict[str, object]) -> int:
+    """Runs a checked program's `main`."""
+    from shapescript.controller.errors import Error
+    from shapescript.controller.run import run_program
+
+    try:
+        run_program(session.typed, session.kinds, values, session.seed, session.path)
+    except Error as error:
+        sys.stdout.flush()
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run_python(arguments: argparse.Namespace) -> int:
+    """Runs a Python file with its own arguments, as `python FILE ARGS` does."""
+    import runpy
+
+    if arguments.devices is not None or arguments.dim:
+        raise UsageError("`--devices` and `--dim` are for a `.ss`; in Python, `shapescript.load` takes both")
+    if not Path(arguments.file).is_file():
+        raise UsageError(f"there is no file `{arguments.file}`")
+    sys.argv = [arguments.file, *arguments.arguments]
+    sys.path.insert(0, str(Path(arguments.file).resolve().parent))
+    runpy.run_path(arguments.file, run_name="__main__")
+    return 0
+
+
+def plan(arguments: argparse.Namespace) -> int:
+    """Shows where each function runs, with the line that made it so."""
+    session = session_of(arguments.file, arguments)
+    if session.diagnostics:
+        sys.stderr.write(show(session.diagnostics, arguments.format, wants_colour(sys.stderr, arguments.color)))
+    if session.errors:
+        return 1
+    names = list(session.typed.functions)
+    if arguments.function is not None and arguments.function not in names:
+        from shapescript.diagnostics.suggest import nearest
+
+        close = nearest(arguments.function, names)
+        hint = f"; did you mean `{close}`?" if close else ""
+        raise UsageError(f"`{arguments.file}` has no function `{arguments.function}`{hint}")
+    print(f"devices {session.typed.devices}")
+    width = max(map(len, names), default=0)
+    for name, info in session.typed.functions.items():
+        placement = next((kind for node, kind in session.kinds.items() if node is info.node), None)
+        if placement is None or arguments.function not in (None, name):
+            continue
+        because = (
+            f"{placement.words}, line {placement.span.line}" if placement.span is not None else "host values alone"
+        )
+        print(f"  fn {name:<{width}}  {placement.kind.value:<10}  {because}")
+    return 0
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    """Prints the page of a code."""
+    try:
+        page = explanation_of(arguments.code)
+    except NoExplanation as error:
+        raise UsageError(str(error)) from error
+    sys.stdout.write(page.text)
+    return 0
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Says what is installed and found."""
+    print(f"shapescript  {__version__}")
+    print(f"python       {platform.python_version()}, {platform.system()} {platform.machine()}")
+    for package in ("torch", "numpy", "ply", "safetensors", "tensorboard", "rich", "modal"):
+        print(f"{package:<12} {installed(package)}")
+    native = util.find_spec("shapescript._core") is not None
+    print(
+        f"C++ modules  {'built' if native else 'not built: the same results, slower (SHAPESCRIPT_NATIVE=1 says why)'}"
+    )
+    tables = util.find_spec("shapescript.syntax._tables") is not None
+    print(
+        f"parser       {'tables built' if tables else 'tables made at each start: install the package to build them'}"
+    )
+    print(f"devices      {devices_here()}")
+    return 0
+
+
+def installed(package: str) -> str:
+    """A package's version, or that it isn't there."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def devices_here() -> str:
+    """The devices that torch finds."""
+    if util.find_spec("torch") is None:
+        return "none: torch isn't installed"
+    import torch
+
+    found = [f"cpu ({torch.get_num_threads()} threads)"]
+    if torch.backends.mps.is_available():
+        found.append("mps")
+    found += [f"cuda[{number}] {torch.cuda.get_device_name(number)}" for number in range(torch.cuda.device_count())]
+    return ", ".join(found)

@@ -1,0 +1,161 @@
+"""From the words of a command line to a command's function, and from what it raises to an exit status."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from shapescript import __version__
+from shapescript.diagnostics.diagnostic import ProgramError
+from shapescript.diagnostics.formats import FORMATS, show
+from shapescript.diagnostics.render import wants_colour
+from shapescript.diagnostics.suggest import nearest
+from shapescript.source import SourceError
+
+Command = Callable[[argparse.Namespace], int]
+
+COMMANDS = ("check", "run", "plan", "explain", "doctor")
+SUMMARY = """\
+commands:
+  check FILE...                  check programs, run nothing
+  run [OPTIONS] FILE [ARGS]      check a program, then call its `main` with ARGS
+  plan FILE [FUNCTION]           where each function runs, and why
+  explain CODE                   what an error means, with a program that has it
+  doctor                         versions, devices, and what the build has
+
+examples:
+  shapescript check train.ss
+  shapescript run train.ss 3
+  shapescript run --devices 'cpu[0 1 2]' --dim D=128 train.ss --epochs 3
+  shapescript explain E0301
+
+`shapescript COMMAND --help` says more. `shapescript FILE ARGS` is `shapescript run FILE ARGS`.
+"""
+
+
+class UsageError(Exception):
+    """A command line that can't be; `str(error)` says why."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command and gives its exit status."""
+    words = joined_devices(list(sys.argv[1:] if argv is None else argv))
+    try:
+        return dispatch(words)
+    except SystemExit as stop:  # argparse ends so, after its own words
+        return stop.code if isinstance(stop.code, int) else 2
+    except (UsageError, SourceError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # who read the output has gone; nothing may be flushed to it at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def joined_devices(words: list[str]) -> list[str]:
+    """The words with those of `--devices cpu[0 1 2]`, up to the `]`, made one."""
+    out: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        out.append(word)
+        if word == "--devices":
+            value = next(rest, None)
+            if value is None:
+                break
+            out.append(value)
+        if (word == "--devices" or word.startswith("--devices=")) and "[" in out[-1]:
+            while "]" not in out[-1] and (more := next(rest, None)) is not None:
+                out[-1] += " " + more
+    return out
+
+
+def dispatch(words: list[str]) -> int:
+    """Finds the command that the first word names; a file's name or an option of `run` means `run`."""
+    if not words:
+        sys.stdout.write(f"usage: shapescript COMMAND ...\n\n{SUMMARY}")
+        return 2
+    first = words[0]
+    if first in ("-h", "--help", "help"):
+        sys.stdout.write(f"usage: shapescript COMMAND ...\n\nShapeScript {__version__}\n\n{SUMMARY}")
+        return 0
+    if first == "--version":
+        print(f"shapescript {__version__}")
+        return 0
+    if first not in COMMANDS:
+        if first.endswith((".ss", ".py")) or first.startswith("--") or os.path.exists(first):
+            words = ["run", *words]
+        else:
+            close = nearest(first, COMMANDS)
+            raise UsageError(f"there is no command `{first}`" + (f"; did you mean `{close}`?" if close else ""))
+    arguments = parser().parse_args(words)
+    command: Command = arguments.command
+    try:
+        return command(arguments)
+    except ProgramError as error:
+        return report_error(error, arguments)
+
+
+def report_error(error: ProgramError, arguments: argparse.Namespace) -> int:
+    """Says a mistake that was met while a program ran."""
+    sys.stdout.flush()
+    colour = wants_colour(sys.stderr, arguments.color)
+    sys.stderr.write(show([error.diagnostic], arguments.format, colour))
+    return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line's grammar."""
+    from shapescript.cli import commands
+
+    top = argparse.ArgumentParser(prog="shapescript", add_help=False)
+    parts = top.add_subparsers(required=True)
+
+    def add(name: str, command: Command, doc: str, example: str) -> argparse.ArgumentParser:
+        part = parts.add_parser(
+            name,
+            description=doc,
+            epilog=f"example:\n  {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        part.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="colours (auto)")
+        part.add_argument("--format", choices=FORMATS, default="text", help="how errors are written (text)")
+        part.set_defaults(command=command)
+        return part
+
+    part = add("check", commands.check, "Checks programs without running them.", "shapescript check train.ss")
+    part.add_argument("files", nargs="+", metavar="FILE")
+    overrides(part)
+    part = add(
+        "run",
+        commands.run,
+        "Checks a program, then calls its `main` with ARGS, by position or as `--name value`.\n"
+        "`shapescript run FILE --help` shows what `main` takes.",
+        "shapescript run --devices 'cpu[0 1 2]' --seed 7 train.ss --epochs 3",
+    )
+    overrides(part)
+    part.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of every random draw (0)")
+    part.add_argument("file", metavar="FILE")
+    part.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
+    part = add("plan", commands.plan, "Shows where each function runs, and why.", "shapescript plan train.ss step")
+    overrides(part)
+    part.add_argument("file", metavar="FILE")
+    part.add_argument("function", nargs="?", metavar="FUNCTION")
+    part = add("explain", commands.explain, "Explains an error's code.", "shapescript explain E1901")
+    part.add_argument("code", metavar="CODE")
+    add("doctor", commands.doctor, "Says the versions, the devices and what the build has.", "shapescript doctor")
+    return top
+
+
+def overrides(part: argparse.ArgumentParser) -> None:
+    """The options that take the place of a program's own lines."""
+    part.add_argument("--devices", metavar="SPEC", help="in the place of the `devices` line: 'cpu[0 1 2]'")
+    part.add_argument(
+        "--dim", action="append", default=[], metavar="NAME=N", help="in the place of a dim's value; may be repeated"
+    )
