@@ -218,7 +218,8 @@ def test_every_code_has_a_title() -> None:
         "for i in reversed(0..n):\n    if i > 3:\n        continue\n    print(i)",
         'assert n > 3, "why"\nprint(not (n > 3), -n, n ** 2, n // 2, n % 3)',
         "data = 3\nstate = data + 1\nsplit = state\nprint(split)",
-        "for b in (digits.load() as Dataset[Example]) |> map(digits.flip) |> batches(3) |> take(2):\n    print(len(b), b.digit)",
+        "d = digits.load() as Dataset[Example]\n"
+        "for b in d |> map(digits.flip) |> batches(3) |> take(2):\n    print(len(b), b.digit)",
         "step = 0\nload_checkpoint(t, mut m, mut step)\nsave_checkpoint(t, m, step, best=x)",
         "ema = copy(m)\naverage(mut ema, m, keep=0.999)",
     ],
@@ -273,7 +274,8 @@ def test_an_imported_file() -> None:
         "dim D = 8\nrate = 0.5\n\nmodel Mlp:\n    param w: [D] = zeros\n\nfn f(m: Mlp) -> [D]:\n    return m.w\n",
     )
     files: dict[str, tuple[Source, Parsed]] = {"nets": (inner, parse(inner))}
-    text = "devices cpu\nimport nets\ndim D = nets.D\n\nfn g(m: nets.Mlp) -> [D]:\n    print(nets.rate, nets.D)\n    return nets.f(m)\n"
+    text = "devices cpu\nimport nets\ndim D = nets.D\n\nfn g(m: nets.Mlp) -> [D]:\n"
+    text += "    print(nets.rate, nets.D)\n    return nets.f(m)\n"
     program = check(text + "\nfn main():\n    m = nets.Mlp(seed=0)\n    print(g(m))\n", load_module=files.get)
     assert [each.message for each in program.diagnostics] == []
     assert program.functions["g"].result == Tensor((Axis.named("nets.D"),))

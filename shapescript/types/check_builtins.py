@@ -29,7 +29,7 @@ from shapescript.types.check_arguments import (
     take,
 )
 from shapescript.types.check_calls import Invocation, check_mut
-from shapescript.types.check_core import Core
+from shapescript.types.check_core import Core, literal_number
 from shapescript.types.check_modes import batch_norm, dropout
 from shapescript.types.check_numbers import NUMBER_FUNCTIONS, check_reversed, conversion, number
 from shapescript.types.element import NONNEG

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shapescript.diagnostics.diagnostic import Label
-from shapescript.diagnostics.suggest import nearest
 from shapescript.source import Span
 from shapescript.syntax import tree
 from shapescript.types import check_types
@@ -36,10 +35,10 @@ from shapescript.types.uses import Use
 
 @dataclass
 class Loop:
-    """A loop being checked: `known` are the types of names assigned in it, wherever in it."""
+    """A loop being checked: `known` are the names assigned in it, wherever in it."""
 
     base: Locals
-    known: dict[str, Type] = field(default_factory=dict)
+    known: dict[str, Local] = field(default_factory=dict)
     widened: dict[str, Type] = field(default_factory=dict)
     missed: bool = False
     tried: bool = False
@@ -171,6 +170,9 @@ class Core:
     def known_axes(self) -> Sequence[str]:
         return [*self.axes, *self.here.known_axes()]
 
+    def similar(self, name: str, candidates: Sequence[str]) -> str | None:
+        return self.here.similar(name, candidates)
+
     def is_lost(self, name: str) -> bool:
         return self.here.is_lost(name)
 
@@ -211,7 +213,7 @@ class Core:
     def unknown(self, name: str, node: tree.Node, what: str, candidates: Sequence[str]) -> Wrong:
         """E0201, once, with what may have been meant."""
         if not self.is_lost(name):
-            similar = nearest(name, list(candidates))
+            similar = self.here.similar(name, candidates)
             helps = (f"did you mean `{similar}`?",) if similar else ()
             self.report("E0201", f"there is no {what} `{name}`", node, helps=helps)
         return WRONG

@@ -39,6 +39,8 @@ INITIALISERS: Mapping[str, tuple[str, ...]] = {
     "orthogonal": ("gain",),
 }
 NEEDED = {"constant": 1, "normal": 1, "uniform": 2}
+MOST_SUGGESTIONS = 50
+"""How many unknown names of a file get a suggestion: each costs a look at every name."""
 
 
 class Declarations:
@@ -52,6 +54,8 @@ class Declarations:
         self.diagnostics: list[Diagnostic] = list(names.diagnostics)
         self.model_dims_here: frozenset[str] = frozenset()
         self.wrong_dims: set[str] = set()
+        self.suggestions_left = MOST_SUGGESTIONS
+        self.sizes: dict[str, int] = {}
 
     # --- reporting
 
@@ -72,6 +76,11 @@ class Declarations:
         self.diagnostics.append(
             Diagnostic(code, message, Label(span, words), tuple(secondary), tuple(notes), tuple(helps))
         )
+
+    def similar(self, name: str, candidates: Sequence[str]) -> str | None:
+        """The name that was probably meant."""
+        self.suggestions_left -= 1
+        return nearest(name, candidates) if self.suggestions_left >= 0 else None
 
     # --- what names mean (check_types.Scope)
 

@@ -176,6 +176,7 @@ def _arithmetic(op: str, left: int | float, right: int | float) -> int | float |
 
 def check_dims(here: Declarations, overrides: Mapping[str, int]) -> None:
     """Resolves each dim after those that it is made of; a circle is E0212."""
+    here.sizes = here.program.known_sizes()
     state: dict[str, int] = {}
     for start in here.names.dims:
         stack = [start]
@@ -220,12 +221,19 @@ def _circle(here: Declarations, node: tree.Dim, other: str) -> None:
     here.report("E0212", message, node.value or node, helps=("give one of them a number",))
 
 
+def keep_dim(here: Declarations, info: DimInfo) -> None:
+    """Keeps what a dim is, and its value for those that are made of it."""
+    here.program.dims[info.name] = info
+    if info.is_atom and info.value is not None and info.axis.name is not None:
+        here.sizes[info.axis.name] = info.value
+
+
 def _resolve_dim(here: Declarations, node: tree.Dim, override: int | None) -> None:
     name = here.prefix + node.name
     if override is not None or node.value is None:
         if override is not None and override < 1:
             here.report("E0372", f"`{node.name}` is given as {override}, and a dim is 1 or more", node)
-        here.program.dims[node.name] = DimInfo(node.name, Axis.named(name), override, node)
+        keep_dim(here, DimInfo(node.name, Axis.named(name), override, node))
         return
     value = node.value
     if _python_call(here, value):
@@ -243,7 +251,7 @@ def _resolve_dim(here: Declarations, node: tree.Dim, override: int | None) -> No
         plain = axis if isinstance(value, (tree.Name, tree.Attribute)) else Axis(name, axis.size)
     else:
         plain = Axis.named(name)
-    here.program.dims[node.name] = DimInfo(node.name, plain, number, node)
+    keep_dim(here, DimInfo(node.name, plain, number, node))
 
 
 def _only_dims(here: Declarations, value: tree.Expr) -> bool:
@@ -251,7 +259,7 @@ def _only_dims(here: Declarations, value: tree.Expr) -> bool:
 
 
 def _dim_value(here: Declarations, node: tree.Dim, size: Size) -> int | None:
-    known = here.program.known_sizes()
+    known = here.sizes
     if any(atom not in known for atom in size.atoms):
         return None
     try:

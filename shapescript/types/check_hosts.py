@@ -68,7 +68,7 @@ def check_name(core: Core, expr: tree.Name, builtins: Sequence[str]) -> Type:
     for loop in reversed(core.loops):
         if name in loop.known:
             core.use(expr, LocalUse(name))
-            return loop.known[name]
+            return loop.known[name].type
     if local is not None:
         core.report(
             "E0204",

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shapescript.diagnostics.diagnostic import Label
-from shapescript.source import Span
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis
 from shapescript.types.check_calls import is_mutable, not_mutable, say_mismatch
@@ -162,10 +161,13 @@ def assign_name(core: Core, target: tree.Name, value: Type, mutable: bool = True
             target,
             helps=(f"call it `{name[:1].lower()}{name[1:]}`",),
         )
+    local = Local(value, core.span(target), mutable)
     for loop in core.loops:
-        loop.known[name] = value if name not in loop.known else (join(loop.known[name], value) or value)
+        before = loop.known.get(name)
+        joined = join(before.type, value) if before is not None else None
+        loop.known[name] = local if joined is None else Local(joined, local.span, mutable)
     core.set_type(target, value)
-    core.locals.set(name, Local(value, core.span(target), mutable))
+    core.locals.set(name, local)
 
 
 def _unpack(core: Core, target: tree.Tuple, value: Type, source: tree.Expr) -> None:
@@ -428,9 +430,9 @@ def _loop(
     core.loops.pop()
     for name, local in start.changes.items():
         base.set(name, Local(local.type, local.span, local.mutable, False, True))
-    for name, kind in loop.known.items():
+    for name, local in loop.known.items():
         if base.get(name) is None:
-            base.set(name, Local(kind, _span_of(core, body, name), True, False, True))
+            base.set(name, Local(local.type, local.span, True, False, True))
 
 
 def _widen(core: Core, base: Locals, loop: Loop, test: tree.Expr | None) -> None:
@@ -448,14 +450,6 @@ def _forget_below(core: Core, expr: tree.Expr) -> None:
     for node in expr.walk():
         if isinstance(node, tree.Expr):
             core.program.types.pop(node, None)
-
-
-def _span_of(core: Core, body: Sequence[tree.Statement], name: str) -> Span:
-    for statement in body:
-        for node in statement.walk():
-            if isinstance(node, tree.Name) and node.name == name:
-                return core.span(node)
-    return core.span(body[0])
 
 
 def _leave(core: Core, loop: Loop) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from shapescript.diagnostics.diagnostic import Label
-from shapescript.diagnostics.suggest import nearest
 from shapescript.source import Span
 from shapescript.syntax import tree
 from shapescript.types.axes import ANY_AXES, Axis
@@ -66,6 +65,9 @@ class Scope(Protocol):
 
     def known_axes(self) -> Sequence[str]:
         """Names that may stand in brackets, for suggestions."""
+
+    def similar(self, name: str, candidates: Sequence[str]) -> str | None:
+        """The candidate that was probably meant."""
 
     def is_lost(self, name: str) -> bool:
         """Whether the declaration of this name couldn't be read; nothing is said about it."""
@@ -138,7 +140,7 @@ def _named_axis(scope: Scope, size: tree.Name) -> Axis | None:
         new = scope.new_axis(name)
         if new is not None:
             return new
-    similar = nearest(name, list(scope.known_axes()))
+    similar = scope.similar(name, list(scope.known_axes()))
     helps = [f"did you mean `{similar}`?"] if similar else []
     if name[:1].isupper():
         helps = helps or [f"declare it: `dim {name} = 64`"]
@@ -253,7 +255,7 @@ def element_of(scope: Scope, node: tree.NamedType) -> Element | None:
     element = element_named(node.name) if node.module is None and not node.arguments else None
     if element is None and not scope.is_lost(node.name):
         names = [*ELEMENT_NAMES, "NonNeg", "Prob", "Index", *scope.known_capitals()]
-        similar = nearest(node.name, names)
+        similar = scope.similar(node.name, names)
         helps = (f"did you mean `{similar}`?",) if similar else ("elements are " + ", ".join(names[:13]),)
         scope.report("E0205", f"there is no element `{node.name}`", node, helps=helps)
     return element
@@ -340,7 +342,7 @@ def _named(scope: Scope, node: tree.NamedType) -> Type:
 def _unknown(scope: Scope, node: tree.NamedType) -> Wrong:
     if not scope.is_lost(node.name):
         names = [*scope.known_capitals(), *HOSTS, *OPTIMIZERS, "Grads", "Dataset", "BatchNorm"]
-        similar = nearest(node.name, names)
+        similar = scope.similar(node.name, names)
         helps = (f"did you mean `{similar}`?",) if similar else ()
         shown = f"{node.module}.{node.name}" if node.module else node.name
         scope.report("E0205", f"there is no type `{shown}`", node, helps=helps)
