@@ -97,7 +97,8 @@ def p_as(p: Production) -> None:
 @rule("postfix : NAME")
 def p_name(p: Production) -> None:
     """A name."""
-    p[0] = tree.Name(*ends(p), p[1].text)
+    token = p[1]
+    p[0] = tree.Name(token.start, token.end, token.text)
 
 
 @rule("postfix : NUMBER")

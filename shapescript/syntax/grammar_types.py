@@ -98,7 +98,8 @@ def p_any_axes(p: Production) -> None:
 @rule("size : NAME")
 def p_size_name(p: Production) -> None:
     """An axis or a dim."""
-    p[0] = tree.Name(*ends(p), p[1].text)
+    token = p[1]
+    p[0] = tree.Name(token.start, token.end, token.text)
 
 
 @rule("size : NUMBER")

@@ -69,7 +69,8 @@ def text_of(p: Production, at: tree.Node | Token) -> str:
 
 def ends(p: Production) -> tuple[int, int]:
     """Where a rule's text begins and ends; not for rules that begin or end in nothing, a list or a NEWLINE."""
-    return p[1].start, p[len(p) - 1].end
+    symbols = p.slice  # not `p[...]`: this runs for every node
+    return symbols[1].value.start, symbols[-1].value.end
 
 
 def several(values: list[tree.Expr]) -> tree.Expr:
