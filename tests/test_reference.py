@@ -81,9 +81,9 @@ def test_a_weight_with_one_axis_twice_goes_by_place(bench: Bench) -> None:
 
 def test_contract_is_einsum(bench: Bench) -> None:
     q, k = bench.input(B, H, N, D), bench.input(B, H, M, D)
-    got = bench.run(bench.b.contract(q, k, (B, H, N, M)), bench.b.contract(q, k, (M, B)))
+    got = bench.run(bench.b.contract(q, k, (B, H, N, M)), bench.b.contract(q, k, (N, M, B)))
     assert torch.allclose(got[0], torch.einsum("bhnd,bhmd->bhnm", *bench.tensors))
-    assert torch.allclose(got[1], torch.einsum("bhnd,bhmd->mb", *bench.tensors))
+    assert torch.allclose(got[1], torch.einsum("bhnd,bhmd->nmb", *bench.tensors))
 
 
 def test_contract_of_a_matrix(bench: Bench) -> None:
