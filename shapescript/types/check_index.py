@@ -19,6 +19,7 @@ from shapescript.types.check_values import (
     named_axis,
     need_over,
     one_axis,
+    relabel,
     several_axes,
     tensor,
 )
@@ -47,11 +48,23 @@ def check_index(context: Context, node: tree.Index) -> Type:
     for item in node.items:
         if result is None:
             return WRONG
-        axis = result.type.axes[0] if item.axis is None else one_axis(context, item.axis, result, "the index")
-        result = _one(context, node, result, axis, item) if axis is not None else None
+        if item.axis is None:
+            result = _first_apart(context, result)
+        axis = (
+            one_axis(context, item.axis, result, "the index") if item.axis is not None and result is not None else None
+        )
+        if result is not None and item.axis is None:
+            axis = result.type.axes[0]
+        result = _one(context, node, result, axis, item) if axis is not None and result is not None else None
     if result is value:
         result = apply(context, node, "relabel", [value], axes=value.type.axes)
     return finish(context, node, result)
+
+
+def _first_apart(context: Context, value: Value) -> Value | None:
+    """The value, its first axis under a name of its own where another is the same: `[D D]` goes by place here."""
+    first, *rest = value.type.axes
+    return relabel(context, value, (first.renamed("first"), *rest)) if contains(rest, first) else value
 
 
 def _one(context: Context, node: tree.Index, value: Value, axis: Axis, item: tree.IndexItem) -> Value | None:

@@ -259,6 +259,28 @@ def _report_pair(context: Context, name: str, a: Value, b: Value) -> None:
     context.report("E0301", message, b.node, f"this is `{b.type}`", here, helps=helps)
 
 
+def _check_kl(context: Context, node: tree.Expr, pattern: tree.Pattern | None, arguments: Arguments) -> Type:
+    given = arguments_of(context, node, "kl", arguments, ["p", "q"], [], ["over", "keep"])
+    if given is None:
+        return WRONG
+    p, q = tensor(context, given["p"], "`kl`"), tensor(context, given["q"], "`kl`")
+    over = need_over(context, node, "kl", given, p) if p is not None and q is not None else None
+    if p is None or q is None or over is None:
+        return WRONG
+    if not same_axes(p.type.axes, q.type.axes):
+        _report_pair(context, "kl", p, q)
+        return WRONG
+    if p.type.element.name != q.type.element.name:
+        report_elements(context, node, p, q)
+        return WRONG
+    axes = several_axes(context, over, p, "`kl`")
+    keep = given.get("keep")
+    kept = several_axes(context, keep, p, "`keep`") if keep is not None else ()
+    if axes is None or kept is None:
+        return WRONG
+    return finish(context, node, apply(context, node, "kl", [p, q], over=axes, keep=kept))
+
+
 def _check_stop_gradient(context: Context, node: tree.Expr, pattern: tree.Pattern | None, arguments: Arguments) -> Type:
     given = arguments_of(context, node, "stop_gradient", arguments, ["x"])
     value = tensor(context, given["x"], "`stop_gradient`") if given is not None else None
@@ -276,6 +298,7 @@ FUNCTIONS: dict[str, Operation] = {
     "cross_entropy": _check_cross_entropy,
     "mse": _pair_loss("mse", "x", "y"),
     "binary_cross_entropy": _pair_loss("binary_cross_entropy", "logits", "label"),
+    "kl": _check_kl,
     "huber": _pair_loss("huber", "x", "y", ("delta",)),
     "stop_gradient": _check_stop_gradient,
 }
