@@ -1,7 +1,7 @@
 """A program's way through the stages, and what the package gives to Python.
 
 Takes a path and what takes the place of the file's own `devices` and dims; gives the result of any stage, made when
-first asked for and kept: `source`, `parsed`, `typed`, `kinds`, `diagnostics`. `open_session` gives the same session
+first asked for and kept: `source`, `parsed`, `typed`, `placed`, `diagnostics`. `open_session` gives the same session
 again as long as the file is the same. Importing this, or checking a program, doesn't load torch: what runs programs
 is imported when it is asked for.
 """
@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from shapescript.diagnostics.diagnostic import Diagnostic
 from shapescript.diagnostics.suggest import nearest
-from shapescript.placement.errors import placement_errors
-from shapescript.placement.kinds import Placement, place_functions
+from shapescript.placement.place import Placed, place
 from shapescript.source import Source, SourceError, read_source
 from shapescript.syntax import tree
 from shapescript.syntax.parse import Parsed, parse, parse_devices
@@ -93,16 +92,16 @@ class Session:
         return spec
 
     @cached_property
-    def kinds(self) -> dict[tree.Function, Placement]:
+    def placed(self) -> Placed:
         """Where each function runs."""
-        return place_functions(self.typed)
+        return place(self.typed)
 
     @cached_property
     def diagnostics(self) -> list[Diagnostic]:
         """All that is wrong; where a function runs is worked out only for a program whose types are right."""
         found = list(self.typed.diagnostics)
         if not self.typed.errors:
-            found += placement_errors(self.typed, self.kinds)
+            found += self.placed.diagnostics
         return sorted(found, key=lambda diagnostic: diagnostic.sort_key)
 
     @property

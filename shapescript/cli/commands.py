@@ -78,7 +78,7 @@ def run_main(session: Session, values: dict[str, object]) -> int:
     from shapescript.controller.run import run_program
 
     try:
-        run_program(session.typed, session.kinds, values, session.seed, session.path)
+        run_program(session.typed, session.placed.kinds, values, session.seed, session.path)
     except Error as error:
         sys.stdout.flush()
         print(f"error: {error}", file=sys.stderr)
@@ -117,7 +117,7 @@ def plan(arguments: argparse.Namespace) -> int:
     print(f"devices {session.typed.devices}")
     width = max(map(len, names), default=0)
     for name, info in session.typed.functions.items():
-        placement = next((kind for node, kind in session.kinds.items() if node is info.node), None)
+        placement = next((kind for node, kind in session.placed.kinds.items() if node is info.node), None)
         if placement is None or arguments.function not in (None, name):
             continue
         because = (

@@ -1,0 +1,146 @@
+"""Runs a checked program's `main`, once, in this process.
+
+Takes the program, where its functions run, and the values that `main` is given; first finds the sizes that the text
+leaves open (dims that Python gives), and the device, which must be there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from shapescript.controller.errors import DeviceError, Error, ShapeError
+from shapescript.controller.host_domain import HostDomain, host_evaluator
+from shapescript.controller.output import Output
+from shapescript.controller.python_modules import attribute, call_python, import_python
+from shapescript.placement.kinds import Kind, Placement
+from shapescript.specialise.expressions import evaluate
+from shapescript.syntax import tree
+from shapescript.types.size import Size, SizeError
+from shapescript.types.typed import DevicesInfo, DimInfo, TypedProgram
+
+
+def run_program(
+    program: TypedProgram,
+    kinds: Mapping[tree.Function, Placement],
+    values: Mapping[str, object],
+    seed: int = 0,
+    path: str | Path = "program.ss",
+) -> None:
+    """Calls `main` with these values by name; a parameter that isn't there takes its default.
+
+    Raises:
+        ProgramError: a line of the program went wrong.
+        Error: something that no line says: a device that isn't there, a dim without a value.
+    """
+    device = torch_device(program.devices)
+    folder = Path(path).resolve().parent
+    import_all(program, folder)
+    sizes = sizes_of(program, folder)
+
+    def is_device(function: tree.Function) -> bool:
+        return kinds[function].kind is Kind.DEVICE
+
+    output = Output(Path(path).stem)
+    domain = HostDomain(program, sizes, is_device, output, seed=seed, device=device, folder=folder)
+    evaluator = host_evaluator(domain)
+    info = program.functions["main"]
+    frame = evaluator.frame(info.source, info)
+    arguments = []
+    for parameter in info.parameters:
+        if parameter.name in values:
+            arguments.append(values[parameter.name])
+        elif parameter.default is not None:
+            arguments.append(evaluate(evaluator, frame, parameter.default))
+        else:
+            raise Error(f"`main` also needs `{parameter.name}`")
+    try:
+        evaluator.run(frame, arguments)
+    finally:
+        output.close()
+
+
+def import_all(program: TypedProgram, folder: Path) -> None:
+    """Imports the modules of Python that a program names, before anything runs: a missing one costs no training."""
+    for info in program.imports.values():
+        if info.python:
+            import_python(info.module, folder, program.source.span(info.node.start, info.node.end))
+        elif info.program is not None:
+            import_all(info.program, folder)
+
+
+def torch_device(devices: DevicesInfo | None) -> torch.device:
+    """The device of a program that runs on one.
+
+    Raises:
+        DeviceError: it isn't there, or there are several, which can't be run yet.
+    """
+    if devices is None:
+        raise Error("the program has no `devices` line")
+    if devices.count > 1:
+        raise DeviceError(
+            f"`devices {devices}`: a program can't be run on several devices yet; "
+            "`--devices cpu` runs it on one, with the same results"
+        )
+    number = devices.numbers[0] if devices.numbers else 0
+    if devices.kind == "cuda":
+        there = torch.cuda.device_count()
+        if number >= there:
+            raise DeviceError(missing(str(devices), f"torch finds {there} NVIDIA GPUs" if there else "no NVIDIA GPU"))
+        return torch.device("cuda", number)
+    if devices.kind == "mps":
+        if not torch.backends.mps.is_available():
+            raise DeviceError(missing(str(devices), "no Apple GPU"))
+        return torch.device("mps")
+    return torch.device("cpu")
+
+
+def missing(wanted: str, found: str) -> str:
+    """Words for a device that isn't there."""
+    return f"`devices {wanted}`: here is {found}, and {os.cpu_count()} CPU cores; `--devices cpu` would do"
+
+
+def sizes_of(program: TypedProgram, folder: Path) -> dict[str, int]:
+    """The value of each dim that isn't defined by others, in this file and those it imports.
+
+    Raises:
+        ShapeError: a dim has no value, or Python gives something else than a size.
+    """
+    sizes = program.known_sizes()
+    for info in program.dims.values():
+        name = info.axis.name
+        if not info.is_atom or name is None or name in sizes:
+            continue
+        sizes[name] = python_size(program, info, folder, sizes)
+    for imported in program.imports.values():
+        if imported.program is not None:
+            sizes = {**sizes_of(imported.program, folder), **sizes}
+    for info in program.dims.values():
+        try:
+            info.axis.size.evaluate(sizes)
+        except SizeError as error:
+            raise ShapeError(f"dim `{info.name}`: {error}") from None
+    return sizes
+
+
+def python_size(program: TypedProgram, info: DimInfo, folder: Path, sizes: Mapping[str, int]) -> int:
+    """A dim's value from Python."""
+    if info.python is None:
+        raise ShapeError(f"dim `{info.name}` has no value: give it one with `--dim {info.name}=128`")
+    span = program.source.span(info.python.node.start, info.python.node.end)
+    what = f"{info.python.module}.{info.python.attribute}"
+    function = attribute(import_python(info.python.module, folder, span), info.python.attribute, span)
+    given = [
+        (name, value.evaluate(sizes) if isinstance(value, Size) else value) for name, value in info.python.arguments
+    ]
+    positional = [value for name, value in given if name is None]
+    named = {name: value for name, value in given if name is not None}
+    if not callable(function):
+        raise ShapeError(f"dim `{info.name}`: `{what}` isn't a function")
+    found = call_python(function, span, what, *positional, **named)
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise ShapeError(f"dim `{info.name}` is {found!r} by `{what}`; it should be a whole number of 1 or more")
+    return found
