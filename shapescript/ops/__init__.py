@@ -1,18 +1,16 @@
-"""The operations of the language: the registry, and a family a file. Importing this fills `REGISTRY`."""
+"""The operations: the registry, and the ops by family.
 
-from shapescript.ops import along, elementwise, index, losses, make, move, product, reduce
-from shapescript.ops.registry import REGISTRY, Op, RuleError
+Importing this package fills `registry.REGISTRY`: each family registers its ops as it is imported.
+"""
 
-__all__ = [
-    "REGISTRY",
-    "Op",
-    "RuleError",
-    "along",
-    "elementwise",
-    "index",
-    "losses",
-    "make",
-    "move",
-    "product",
-    "reduce",
-]
+from shapescript.ops import (  # noqa: F401  (they fill the registry)
+    along,
+    elementwise,
+    index,
+    losses,
+    make,
+    move,
+    product,
+    reduce,
+    statistics,
+)

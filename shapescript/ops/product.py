@@ -24,10 +24,6 @@ def _rule(operands: Operands, attributes: Attributes) -> Tensor:
     for axis in axes:
         if position_of(a.axes, axis) is None and position_of(b.axes, axis) is None:
             raise RuleError("E0403", f"the result's axis `{axis}` is in neither operand")
-    for number, (one, other) in enumerate(((a, b), (b, a))):
-        for axis in one.axes:
-            if position_of(axes, axis) is None and position_of(other.axes, axis) is None:
-                raise RuleError("E0404", f"the axis `{axis}` is in one operand alone, and not in the result", number)
     nonneg = a.element.is_nonneg and b.element.is_nonneg
     return Tensor(axes, base.refined("NonNeg") if nonneg else base)
 
@@ -39,7 +35,14 @@ def _roles(node: Node) -> registry.Roles:
 
 def _gradient(b: Builder, node: Node, dy: Node) -> Sequence[Node | None]:
     left, right = node.operands
-    return b.contract(dy, right, left.axes), b.contract(dy, left, right.axes)
+    return _toward(b, dy, right, left), _toward(b, dy, left, right)
+
+
+def _toward(b: Builder, dy: Node, other: Node, operand: Node) -> Node:
+    """The gradient of one operand; along an axis that was summed in it alone, the same at each place."""
+    known = (*dy.axes, *other.axes)
+    found = b.contract(dy, other, [axis for axis in operand.axes if position_of(known, axis) is not None])
+    return b.broadcast(found, operand.axes)
 
 
 register(
