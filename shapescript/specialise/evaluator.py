@@ -10,7 +10,7 @@ may change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -22,6 +22,7 @@ from shapescript.specialise.values import BatchValue, ModelValue, Value
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis
 from shapescript.types.kinds import Batch, Host, Tensor, Type
+from shapescript.types.size import Size
 from shapescript.types.typed import FunctionInfo, TypedProgram
 from shapescript.types.uses import CallUse, Default, FieldUse
 
@@ -106,12 +107,34 @@ class Evaluator:
         }
         bind_call(caller, callee, use.axes, use.spread, numbers)
         result = self.run(callee, values)
-        for parameter, argument, value in zip(info.parameters, use.arguments, values, strict=True):
-            now = callee.locals.get(parameter.name)
-            if parameter.mut and not isinstance(argument, Default) and now is not value and given is None:
-                if isinstance(value, (*TENSORS, int, float)):
-                    self.assign(caller, argument, now)
+        if given is None:
+            self._write_back(caller, callee, use, values)
         return result
+
+    def _write_back(self, caller: Frame, callee: Frame, use: CallUse, values: Sequence[Value]) -> None:
+        """`mut` arguments that aren't containers get the values that the callee left in its parameters."""
+        assert callee.info is not None
+        for parameter, argument, value in zip(callee.info.parameters, use.arguments, values, strict=True):
+            now = callee.locals.get(parameter.name, value)
+            changed = now is not value and isinstance(value, (*TENSORS, int, float, str))
+            if parameter.mut and changed and not isinstance(argument, Default):
+                self.assign(caller, argument, now)
+
+    def apply(self, info: FunctionInfo, given: Mapping[str, Value]) -> tuple[Value, dict[str, Value]]:
+        """A call from Python, its arguments by name; the second result is what the parameters hold at the end."""
+        callee = self.frame(info.source, info)
+        values: list[Value] = []
+        for parameter in info.parameters:
+            if parameter.name in given:
+                values.append(given[parameter.name])
+            else:
+                assert parameter.default is not None, parameter.name
+                values.append(expressions.evaluate(self, callee, parameter.default))
+            value = values[-1]
+            if parameter.name in info.axes and isinstance(value, int):
+                callee.axes[parameter.name] = self.domain.local_axis(Axis(parameter.name, Size.of(value)))
+        result = self.run(callee, values)
+        return result, dict(callee.locals)
 
     def run(self, callee: Frame, values: Sequence[Value]) -> Value:
         """The body of a function whose axes are bound, on these arguments."""

@@ -76,6 +76,8 @@ def evaluate(ev: Evaluator, frame: Frame, expr: tree.Expr) -> Value:
             return field_of(ev, frame, evaluate(ev, frame, expr.of), use.name, expr)
         case CallUse():
             return frame.conform(ev.call(frame, use), ev.program.types.get(expr))
+        case HostUse(op=".."):
+            return _plain(ev, frame, expr)
         case HostUse():
             return host(ev, frame, use.op, expr)
         case ConstantUse():
