@@ -14,7 +14,7 @@ from shapescript.ops.registry import REGISTRY, RuleError
 from shapescript.passes.pipeline import run_passes
 from shapescript.passes.simplify import simplify
 from shapescript.types.axes import Axis
-from shapescript.types.element import F32
+from shapescript.types.element import F32, I64
 
 B = Axis.named("b", batch=True)
 D, HD = Axis.named("D"), Axis.named("Hd")
@@ -82,7 +82,7 @@ def test_equal_computations_are_made_once() -> None:
 
 def test_one_and_one_point_oh_are_not_the_same_constant() -> None:
     graph, b, _, _ = small()
-    graph.outputs = [b.constant(0.0), b.constant(-0.0), b.constant(0)]
+    graph.outputs = [b.constant(0.0), b.constant(-0.0), b.constant(0, I64)]
     assert len([node for node in simplify(graph).nodes if node.name == "constant"]) == 3
 
 

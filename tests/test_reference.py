@@ -253,3 +253,17 @@ def test_division_of_whole_numbers_by_zero_is_an_error(bench: Bench) -> None:
     x = bench.input(N, element=I64, value=torch.tensor([1, 2, 3, 4]))
     with pytest.raises(ValueProblem, match="divided by 0"):
         bench.run(bench.b.floor_divide(x, bench.b.subtract(x, x)))
+
+
+def test_outputs_share_no_memory(bench: Bench) -> None:
+    x = bench.input(N, D)
+    b = bench.b
+    part = b.slice(x, N, Size.of(0), Size.of(2), Axis.of(2))
+    zero = b.constant(0.0)
+    got = bench.run(x, part, zero, zero, b.broadcast(zero, (N,)))
+    before = [tensor.clone() for tensor in got]
+    for number, tensor in enumerate(got):
+        tensor.add_(1.0)
+        assert all(torch.equal(got[other], before[other]) for other in range(number + 1, len(got)))
+    assert torch.equal(bench.tensors[0], before[0])
+    assert torch.equal(Executor(bench.graph).run(bench.tensors)[2], torch.zeros(()))

@@ -81,7 +81,7 @@ class Builder:
 
     def constant(self, value: int | float | bool, element: Element = F32) -> Node:
         """A scalar."""
-        return self.emit("constant", value=value, element=element)
+        return self.emit("constant", value=float(value) if element.is_float else value, element=element)
 
     def full(self, value: int | float | bool, axes: Sequence[Axis], element: Element = F32) -> Node:
         """One number at every place."""

@@ -4,8 +4,8 @@ Takes a graph after the passes (no `gradient` nodes); gives `Executor`, whose `r
 counts of batches and the random key, and gives the outputs. A value is let go after its last use. A value or a size
 that can't be becomes a `ProgramError` at the node's place in the program.
 
-Everything that doesn't depend on a count is worked out once, when the executor is made. The outputs are tensors of
-their own layout in memory, but one may be an input itself where the graph hands it through.
+Everything that doesn't depend on a count is worked out once, when the executor is made. Each output has memory of its
+own, whatever the graph hands through.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Executor:
                 for number in line.freed:
                     values[number] = None
             outputs = [values[number] for number in self._outputs]
-            return [tensor.contiguous() for tensor in outputs if tensor is not None]
+            return _owned([tensor for tensor in outputs if tensor is not None], inputs)
 
     def _run(self, counts: Mapping[str, int], key: RandomKey) -> Run:
         """What is known of this run; the same counts have the same version."""
@@ -96,6 +96,22 @@ class Executor:
             self._versions[known] = (len(self._versions), {**self.graph.sizes, **counts})
         version, sizes = self._versions[known]
         return Run(sizes, self.device, key, version)
+
+
+def _owned(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The outputs with memory of their own: a caller may write into any of them, or into an input.
+
+    Numbers are always copied, for they may be constants that the next run uses again.
+    """
+    taken = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+    owned = []
+    for tensor in outputs:
+        tensor = tensor.contiguous()
+        if tensor.numel() == 1 or tensor.untyped_storage().data_ptr() in taken:
+            tensor = tensor.clone()
+        taken.add(tensor.untyped_storage().data_ptr())
+        owned.append(tensor)
+    return owned
 
 
 def _perform(line: _Line, run: Run, values: Sequence[torch.Tensor | None]) -> torch.Tensor:
