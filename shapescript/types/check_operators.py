@@ -114,7 +114,7 @@ def _one_element(context: Context, node: tree.Expr, op: str, values: Sequence[Va
     a, b = first.type.element, second.type.element
     if op not in ("==", "!=") and (a.is_bool or b.is_bool):
         blamed = first if a.is_bool else second
-        helps = [f"make them numbers first: `{text(context, blamed.node)} as f32`"]
+        helps = [f"make them numbers first: `({text(context, blamed.node)} as f32)`"]
         context.report("E0508", f"`{op}` doesn't take bools", blamed.node, f"this is `{blamed.type}`", helps=helps)
         return False
     if a.name == b.name:
@@ -138,7 +138,7 @@ def report_elements(context: Context, node: tree.Expr, first: Value, second: Val
     """The error of two elements that differ, and what to write: the wider float, or the float of the two."""
     a, b = first.type.element, second.type.element
     narrow, wide = (first, second) if _width(a) <= _width(b) else (second, first)
-    helps = [f"write `{text(context, narrow.node)} as {wide.type.element.base}`"]
+    helps = [f"write `({text(context, narrow.node)} as {wide.type.element.base})`"]
     secondary = [Label(context.span(first.node), f"this is `{first.type}`")]
     message = f"`{a.base}` meets `{b.base}`"
     context.report("E0501", message, second.node, f"this is `{second.type}`", secondary, helps=helps)

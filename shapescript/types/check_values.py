@@ -177,7 +177,7 @@ def number(context: Context, expr: tree.Expr, element: Element, meets: tree.Expr
         return None
     if found.name == "float" and not element.is_float:
         secondary = [Label(context.span(meets), f"this is `{context.type_of(meets)}`")] if meets is not None else []
-        helps = [f"make it a float first: `{_wrapped(context, meets)} as f32`"] if meets is not None else []
+        helps = [f"make it a float first: `({_wrapped(context, meets)} as f32)`"] if meets is not None else []
         context.report(
             "E0503", f"a float meets whole numbers, `{element}`", expr, "this is a float", secondary, helps=helps
         )
