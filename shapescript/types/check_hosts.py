@@ -78,10 +78,9 @@ def check_name(core: Core, expr: tree.Name, builtins: Sequence[str]) -> Type:
             helps=(f"give `{name}` a value before it",),
         )
         return WRONG
-    if core.loops and name in _assigned_later(core):
-        core.loops[-1].missed = True
-        if not core.loops[-1].tried:
-            return WRONG
+    if core.loops and name in _assigned_later(core) and not core.loops[0].tried:
+        core.loops[0].missed = True
+        return WRONG
     found = _declared(core, expr, name)
     if found is not None:
         return found
@@ -224,10 +223,11 @@ def _of_module(core: Core, expr: tree.Attribute, module: tree.Import) -> Type:
         core.report("E0615", f"`{shown}` isn't a value", expr, helps=(f"call it: `{shown}(...)`",))
         return WRONG
     names = [*program.constants, *program.functions, *program.externs, *program.dims, *program.models, *program.datas]
+    similar = core.similar(expr.name, names)
+    helps = (f"did you mean `{module.name}.{similar}`?",) if similar else ()
     span = core.here.source.span(expr.name_start, expr.name_start + len(expr.name))
-    wrong = core.unknown(expr.name, expr, f"thing in `{module.name}` called", names)
-    assert span
-    return wrong
+    core.report("E0201", f"`{module.name}` declares no `{expr.name}`", span, helps=helps)
+    return WRONG
 
 
 def _batch_field(batch: Batch, kind: Type) -> Type:
@@ -288,7 +288,7 @@ def _binary_type(expr: tree.Binary, left: Type, right: Type) -> Type | None:
     if isinstance(left, Nothing) or isinstance(right, Nothing):
         return None
     if isinstance(left, PythonValue) or isinstance(right, PythonValue):
-        return PYTHON
+        return STR if op == "+" and STR in (left, right) else PYTHON
     if isinstance(left, Gradients) or isinstance(right, Gradients):
         return _gradients(op, left, right)
     if not isinstance(left, Host) or not isinstance(right, Host):

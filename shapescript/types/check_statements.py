@@ -8,6 +8,7 @@ code; where paths meet, the types must join (`scopes.join`), and a loop's body i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from shapescript.diagnostics.diagnostic import Label
@@ -107,7 +108,12 @@ def check_statement(core: Core, statement: tree.Statement) -> bool:
 
 
 def _lost(core: Core, statement: tree.Lost) -> None:
-    """What couldn't be read may have assigned anything under it; its names are `Wrong`, and nothing is said."""
+    """What couldn't be read may give its names any value, so nothing is said about them."""
+    line = core.span(statement).text.split("\n")[0].split("#")[0]
+    given = line.split("=")[0] if "=" in line else line
+    for name in re.findall(r"[a-z_]\w*", line):
+        if name in given or core.locals.get(name) is None:
+            core.locals.set(name, Local(WRONG, core.span(statement)))
     for inner in statement.body:
         check_statement(core, inner)
 
@@ -209,6 +215,8 @@ def _assign_field(core: Core, target: tree.Attribute, value: Type, source: tree.
     mismatch = core.accepts(kind, value)
     if mismatch is not None:
         say_mismatch(core, mismatch, source, f"`{core.source_text(target)}`")
+    elif core.info is not None:
+        core.info.field_changes.append(target)
 
 
 # --- simple statements -----------------------------------------------------------------------------------------------

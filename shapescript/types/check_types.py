@@ -143,7 +143,7 @@ def _named_axis(scope: Scope, size: tree.Name) -> Axis | None:
     similar = scope.similar(name, list(scope.known_axes()))
     helps = [f"did you mean `{similar}`?"] if similar else []
     if name[:1].isupper():
-        helps = helps or [f"declare it: `dim {name} = 64`"]
+        helps = helps or [f"declare it, `dim {name} = 64`; a name that stands for any axis is small, `{name.lower()}`"]
         scope.report("E0201", f"there is no dim `{name}`", size, helps=helps)
     else:
         scope.report("E0201", f"there is no axis `{name}` here", size, helps=helps)

@@ -51,6 +51,7 @@ CODES = {
     "E0709": "a part for another model",
     "E0710": "a differentiated function whose first parameter isn't a model",
     "E0711": "a differentiated function that doesn't give one float",
+    "E0712": "a field changed in what is differentiated",
     "E0801": "a dataset of what is no data",
     "E0802": "a data where a batch or a dataset is meant",
     "E0803": "a field of a data that isn't a tensor",

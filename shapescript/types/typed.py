@@ -137,7 +137,8 @@ class FunctionInfo:
     """A function: `axes` are the axis variables of its signature, those from `int` parameters too.
 
     `calls` are the functions that it calls, each with the first call; `differentiated` are those that it hands to
-    `value_and_grad` or `grad`.
+    `value_and_grad` or `grad`; `trained_calls` leaves out what `evaluating` calls. `plain_batch_norms` update nothing,
+    and `field_changes` assign to fields: neither may stand in what is differentiated.
     """
 
     name: str
@@ -151,6 +152,7 @@ class FunctionInfo:
     trained_calls: dict[tree.Function, tree.Node] = field(default_factory=dict)
     differentiated: list[tuple[tree.Function, tree.Node]] = field(default_factory=list)
     plain_batch_norms: list[tree.Node] = field(default_factory=list)
+    field_changes: list[tree.Node] = field(default_factory=list)
 
     @cached_property
     def mentioned(self) -> frozenset[str]:
