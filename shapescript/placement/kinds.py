@@ -9,6 +9,7 @@ be differentiated, that is an error of its own (`errors.py`).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -99,39 +100,40 @@ def place_functions(typed: TypedProgram) -> dict[tree.Function, Placement]:
         reason = controller_reason(typed, info, node)
         if reason is not None:
             kinds[node] = reason
-    spread(typed, infos, kinds, Kind.CONTROLLER)
+    calls = calls_of(typed, infos)
+    spread(calls, kinds, Kind.CONTROLLER)
     for node, info in infos.items():
         if node not in kinds:
             reason = device_reason(typed, info, node)
             if reason is not None:
                 kinds[node] = reason
-    spread(typed, infos, kinds, Kind.DEVICE)
+    spread(calls, kinds, Kind.DEVICE)
     return {node: kinds.get(node, Placement(Kind.HOST)) for node in infos}
 
 
-def spread(
-    typed: TypedProgram,
-    infos: dict[tree.Function, FunctionInfo],
-    kinds: dict[tree.Function, Placement],
-    kind: Kind,
-) -> None:
-    """Gives the kind to the functions that call one of it, until nothing changes."""
-    changed = True
-    while changed:
-        changed = False
-        for node, info in infos.items():
-            if node in kinds:
-                continue
-            for at in body_nodes(node):
-                call = called(typed, at)
-                if call is None or call[1]:
-                    continue
-                callee = kinds.get(call[0])
-                if callee is not None and callee.kind is kind:
-                    words = f"calls `{call[0].name}`, a {kind.value} function"
-                    kinds[node] = Placement(kind, info.source.span(at.start, at.end), words, call[0])
-                    changed = True
-                    break
+Calls = dict[tree.Function, list[tuple[tree.Function, Span]]]
+
+
+def calls_of(typed: TypedProgram, infos: dict[tree.Function, FunctionInfo]) -> Calls:
+    """For each function those that call it, each with the place of the call; not those that differentiate it."""
+    found: Calls = {node: [] for node in infos}
+    for node, info in infos.items():
+        for at in body_nodes(node):
+            call = called(typed, at)
+            if call is not None and not call[1] and call[0] in found:
+                found[call[0]].append((node, info.source.span(at.start, at.end)))
+    return found
+
+
+def spread(calls: Calls, kinds: dict[tree.Function, Placement], kind: Kind) -> None:
+    """Gives the kind to the functions that call one of it, and to those that call them."""
+    waiting = deque(node for node, placement in kinds.items() if placement.kind is kind)
+    while waiting:
+        callee = waiting.popleft()
+        for caller, span in calls[callee]:
+            if caller not in kinds:
+                kinds[caller] = Placement(kind, span, f"calls `{callee.name}`, a {kind.value} function", callee)
+                waiting.append(caller)
 
 
 # --- controller ------------------------------------------------------------------------------------------------------
