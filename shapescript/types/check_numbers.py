@@ -55,9 +55,11 @@ NUMBER_FUNCTIONS: Mapping[str, tuple[int, int | None, str | None]] = {
 
 def number(name: str, core: Core, call: Invocation) -> Type | None:
     """A function of host numbers; None where a tensor is among them."""
-    kinds = [core.type_of(argument.value) for argument in call.arguments]
-    if any(isinstance(kind, Tensor) for kind in kinds) or call.pattern is not None:
+    # What has a name may be no value at all: the axes after `over=`.
+    values = [core.type_of(argument.value) for argument in call.arguments if argument.name is None]
+    if any(isinstance(kind, Tensor) for kind in values) or call.pattern is not None:
         return None
+    kinds = [core.type_of(argument.value) for argument in call.arguments]
     if any(isinstance(kind, Wrong) for kind in kinds):
         return WRONG
     least, most, gives = NUMBER_FUNCTIONS[name]
