@@ -15,7 +15,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def program() -> str:
     """The ShapeScript program of the README: its only block without a language."""
-    (found,) = re.findall(r"^```\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+    (found,) = re.findall(r"^```\n(devices .*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
     return str(found)
 
 
@@ -31,12 +31,13 @@ def test_the_program_checks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("right", "slip"), [("over=C", "over=b"), ("batch.pixels @ m.w", "m.w @ batch.pixels")])
-def test_the_slips_it_names_are_errors_with_a_place_and_a_help(tmp_path: Path, right: str, slip: str) -> None:
+def test_the_slips_it_names_are_errors_with_a_place_and_both_axes(tmp_path: Path, right: str, slip: str) -> None:
     assert right in program()
     done = check(tmp_path / "slip.ss", program().replace(right, slip))
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "slip.ss:" in done.stdout + done.stderr
-    assert "= help:" in done.stdout + done.stderr
+    words = done.stdout + done.stderr
+    assert "slip.ss:15:" in words
+    assert "`b`" in words and re.search(r"`C`|`Index\[C\]`", words)
 
 
 def test_links_lead_to_files() -> None:
