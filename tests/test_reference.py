@@ -267,3 +267,18 @@ def test_outputs_share_no_memory(bench: Bench) -> None:
         assert all(torch.equal(got[other], before[other]) for other in range(number + 1, len(got)))
     assert torch.equal(bench.tensors[0], before[0])
     assert torch.equal(Executor(bench.graph).run(bench.tensors)[2], torch.zeros(()))
+
+
+def test_what_follows_from_counts_is_made_once_for_each() -> None:
+    graph = Graph(sizes=dict(SIZES))
+    b = Builder(graph)
+    x = graph.input("x", (B,), F64)
+    mask = b.less(b.iota(B), 2)
+    graph.outputs = [b.where(mask, x, 0.0), b.iota(B)]
+    executor = Executor(graph)
+    for count in (3, 5, 3, 1, 2, 4, 6, 3):
+        value = torch.arange(1.0, count + 1, dtype=torch.float64)
+        kept, places = executor.run([value], {"b": count})
+        assert torch.equal(kept, torch.where(torch.arange(count) < 2, value, 0.0))
+        assert torch.equal(places, torch.arange(count))
+        places.zero_()

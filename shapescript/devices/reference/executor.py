@@ -4,8 +4,9 @@ Takes a graph after the passes (no `gradient` nodes); gives `Executor`, whose `r
 counts of batches and the random key, and gives the outputs. A value is let go after its last use. A value or a size
 that can't be becomes a `ProgramError` at the node's place in the program.
 
-Everything that doesn't depend on a count is worked out once, when the executor is made. Each output has memory of its
-own, whatever the graph hands through.
+Everything that doesn't depend on a count is worked out once, when the executor is made. Values that follow from the
+counts alone, such as masks and the indices of a convolution's windows, are made once for each and kept for the last
+few. Each output has memory of its own, whatever the graph hands through.
 """
 
 from __future__ import annotations
@@ -40,6 +41,18 @@ class _Line:
     freed: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What is known for some counts: the version, all sizes, and the values that follow from them."""
+
+    version: int
+    sizes: Mapping[str, int]
+    values: list[torch.Tensor | None]
+
+
+MOST_KNOWN = 4
+
+
 class Executor:
     """A graph made ready to run on a device."""
 
@@ -48,8 +61,12 @@ class Executor:
         self.device = torch.device(device)
         self._inputs = [node.number for node in graph.inputs]
         self._outputs = [node.number for node in graph.outputs]
-        self._versions: dict[tuple[tuple[str, int], ...], tuple[int, dict[str, int]]] = {}
-        self._lines = self._lowered(_last_uses(graph))
+        self._known: dict[tuple[tuple[str, int], ...], _Known] = {}
+        self._versions = 0
+        fixed = _fixed(graph)
+        lines = self._lowered(_last_uses(graph, fixed))
+        self._fixed_lines = [line for line in lines if line.result in fixed]
+        self._lines = [line for line in lines if line.result not in fixed]
 
     def _lowered(self, freed: Mapping[int, Sequence[int]]) -> list[_Line]:
         lines = []
@@ -77,37 +94,44 @@ class Executor:
         """
         if len(inputs) != len(self._inputs):
             raise ValueError(f"the graph has {len(self._inputs)} inputs, and {len(inputs)} are given")
-        values: list[torch.Tensor | None] = [None] * len(self.graph.nodes)
-        for number, tensor in zip(self._inputs, inputs, strict=True):
-            values[number] = tensor
-        run = self._run(counts or {}, key or RandomKey())
         with torch.no_grad():
-            for line in self._lines:
-                values[line.result] = _perform(line, run, values)
-                for number in line.freed:
-                    values[number] = None
-            outputs = [values[number] for number in self._outputs]
-            return _owned([tensor for tensor in outputs if tensor is not None], inputs)
+            known = self._of_counts(counts or {})
+            values = list(known.values)
+            for number, tensor in zip(self._inputs, inputs, strict=True):
+                values[number] = tensor
+            run = Run(known.sizes, self.device, key or RandomKey(), known.version)
+            _perform_all(self._lines, run, values)
+            outputs = [made for number in self._outputs if (made := values[number]) is not None]
+            return _owned(outputs, [*inputs, *(kept for kept in known.values if kept is not None)])
 
-    def _run(self, counts: Mapping[str, int], key: RandomKey) -> Run:
-        """What is known of this run; the same counts have the same version."""
-        known = tuple(sorted(counts.items()))
-        if known not in self._versions:
-            self._versions[known] = (len(self._versions), {**self.graph.sizes, **counts})
-        version, sizes = self._versions[known]
-        return Run(sizes, self.device, key, version)
+    def _of_counts(self, counts: Mapping[str, int]) -> _Known:
+        """What follows from the counts, kept for the last few of them."""
+        asked = tuple(sorted(counts.items()))
+        known = self._known.pop(asked, None)
+        if known is None:
+            self._versions += 1
+            known = _Known(self._versions, {**self.graph.sizes, **counts}, [None] * len(self.graph.nodes))
+            _perform_all(self._fixed_lines, Run(known.sizes, self.device, RandomKey(), known.version), known.values)
+        self._known[asked] = known
+        if len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        return known
 
 
-def _owned(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The outputs with memory of their own: a caller may write into any of them, or into an input.
+def _perform_all(lines: Sequence[_Line], run: Run, values: list[torch.Tensor | None]) -> None:
+    for line in lines:
+        values[line.result] = _perform(line, run, values)
+        for number in line.freed:
+            values[number] = None
 
-    Numbers are always copied, for they may be constants that the next run uses again.
-    """
-    taken = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+
+def _owned(outputs: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The outputs with memory of their own: a caller may write into any of them, or into an input."""
+    taken = {tensor.untyped_storage().data_ptr() for tensor in others}
     owned = []
     for tensor in outputs:
         tensor = tensor.contiguous()
-        if tensor.numel() == 1 or tensor.untyped_storage().data_ptr() in taken:
+        if tensor.untyped_storage().data_ptr() in taken:
             tensor = tensor.clone()
         taken.add(tensor.untyped_storage().data_ptr())
         owned.append(tensor)
@@ -133,15 +157,27 @@ def _blamed(code: str, message: str, node: Node) -> Exception:
     return ProgramError(Diagnostic(code, message, Label(node.span)))
 
 
-def _last_uses(graph: Graph) -> dict[int, list[int]]:
-    """For each node, the values that nothing after it needs."""
+def _fixed(graph: Graph) -> set[int]:
+    """The nodes that depend on no input and no random key."""
+    fixed: set[int] = set()
+    for node in graph.nodes:
+        if node.op is not None and node.name != "random_key":
+            if all(operand.number in fixed for operand in node.operands):
+                fixed.add(node.number)
+    return fixed
+
+
+def _last_uses(graph: Graph, fixed: set[int]) -> dict[int, list[int]]:
+    """For each node, the values that nothing after it needs; what is fixed and used by what isn't stays."""
     last: dict[int, int] = {}
+    kept = {node.number for node in graph.outputs}
     for node in graph.nodes:
         if node.op is not None:
             last[node.number] = node.number
         for operand in node.operands:
             last[operand.number] = node.number
-    kept = {node.number for node in graph.outputs}
+            if operand.number in fixed and node.number not in fixed:
+                kept.add(operand.number)
     freed: dict[int, list[int]] = {}
     for number, user in last.items():
         if number not in kept:

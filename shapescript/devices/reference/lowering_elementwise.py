@@ -178,16 +178,9 @@ def unchanged(node: Node, static: Mapping[str, int]) -> Step:
 
 @lowers("constant")
 def constant(node: Node, static: Mapping[str, int]) -> Step:
-    """A scalar, made once for each device."""
-    made: dict[torch.device, torch.Tensor] = {}
+    """A scalar."""
     value, dtype = node.attributes["value"], dtype_of(node.element)
-
-    def step(run: Run) -> torch.Tensor:
-        if run.device not in made:
-            made[run.device] = torch.tensor(value, dtype=dtype, device=run.device)
-        return made[run.device]
-
-    return step
+    return lambda run: torch.tensor(value, dtype=dtype, device=run.device)
 
 
 @lowers("iota")
