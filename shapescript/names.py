@@ -188,7 +188,7 @@ def _take_devices(names: Names, item: tree.Devices, *, first: bool, module: bool
     if module:
         names.diagnostics.append(
             Diagnostic(
-                "E1007",
+                "E1003",
                 "an imported file has no `devices` line",
                 Label(span, "the program that imports this file says where it runs"),
                 helps=("take the line out, or run this file by itself",),

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from shapescript.diagnostics.explain import explain
 from shapescript.source import Source
 from shapescript.syntax import tree
 from shapescript.syntax.parse import Parsed, parse
@@ -197,8 +198,13 @@ def test_all_mistakes_of_a_file_in_one_run() -> None:
     assert codes(text) == ["E0201", "E0201", "E0201"]
 
 
-def test_every_code_has_a_title() -> None:
-    assert all(title and title[-1] != "." for title in CODES.values())
+@pytest.mark.parametrize("code", CODES)
+def test_the_page_of_a_code_shows_it_and_mends_it(code: str) -> None:
+    page = explain(code)
+    assert page.text.startswith(f"# {code}: {CODES[code]}\n")
+    wrong, mended = page.programs
+    assert codes(wrong) == [code]
+    assert codes(mended) == []
 
 
 @pytest.mark.parametrize(

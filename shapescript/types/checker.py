@@ -141,7 +141,7 @@ def _check_imports(here: Declarations, load_module: LoadModule, path: tuple[str,
             program.imports[name] = ImportInfo(name, node.module, True, node)
             continue
         if node.module in path:
-            here.report("E0901", f"`{node.module}` imports itself, by way of this file", node)
+            here.report("E0902", f"`{node.module}` imports itself, by way of this file", node)
             here.names.lost.add(name)
             continue
         loaded = load_module(node.module)
