@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shapescript.diagnostics.diagnostic import Diagnostic
-from shapescript.diagnostics.explain import explain
 from shapescript.source import Source
 from shapescript.syntax.parse import parse
 from shapescript.types.checker import check_program
-from shapescript.types.codes_shapes import CODES
 
 HEAD = """devices cpu
 
@@ -202,11 +200,3 @@ RIGHT = [
 @pytest.mark.parametrize("case", RIGHT, ids=lambda c: c[-1])
 def test_what_is_right(case: tuple[str, ...]) -> None:
     assert diagnostics(function(case[0], *case[1:])) == []
-
-
-@pytest.mark.parametrize("code", sorted(CODES))
-def test_the_page_of_a_code_shows_it_and_mends_it(code: str) -> None:
-    wrong, mended = explain(code).programs
-    for program, wanted in ((wrong, [code]), (mended, [])):
-        source = Source("page.ss", program)
-        assert [each.code for each in check_program(source, parse(source)).diagnostics] == wanted
