@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from shapescript.diagnostics.diagnostic import Diagnostic
-from shapescript.diagnostics.explain import explain
 from shapescript.diagnostics.render import render_all
 from shapescript.placement.codes import CODES
 from shapescript.placement.place import Placed, place
 from shapescript.source import Source
-from shapescript.syntax.codes import CODES as SYNTAX_CODES
 from shapescript.syntax.parse import parse
 from shapescript.types.checker import check_program
 
@@ -341,18 +339,3 @@ def test_what_can_be_split(expression: str) -> None:
 
 def test_every_code_has_a_title() -> None:
     assert all(title and not title.endswith(".") for title in CODES.values())
-
-
-def said(text: str) -> list[str]:
-    """The codes of all that the stages up to placement say of a program."""
-    source = Source("page.ss", text)
-    typed = check_program(source, parse(source))
-    found = typed.diagnostics if typed.errors else [*typed.diagnostics, *place(typed).diagnostics]
-    return [diagnostic.code for diagnostic in found]
-
-
-@pytest.mark.parametrize("code", [*SYNTAX_CODES, *CODES])
-def test_the_page_of_a_code_shows_it_and_mends_it(code: str) -> None:
-    wrong, mended = explain(code).programs
-    assert said(wrong) == [code]
-    assert said(mended) == []
