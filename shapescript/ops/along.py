@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING
 
 from shapescript.ops import registry
 from shapescript.ops.registry import Op, RuleError, over_axes, register, roles_by_name
-from shapescript.ops.rules import Attributes, Operands, attribute, find, need_float, one_axis, replaced
-from shapescript.ops.statistics import places_in
+from shapescript.ops.rules import (
+    Attributes,
+    Operands,
+    attribute,
+    find,
+    need_float,
+    number_attribute,
+    one_axis,
+    replaced,
+    wider,
+)
+from shapescript.ops.statistics import mean_of, variance_of
 from shapescript.types.axes import Axis
 from shapescript.types.element import Element
 from shapescript.types.kinds import Tensor
@@ -76,32 +86,23 @@ def _d_log_softmax(b: Builder, node: Node, dy: Node) -> Sequence[Node | None]:
     return (b.subtract(dy, b.multiply(b.exp(node), b.broadcast(total, node.axes))),)
 
 
-def _d_layer_norm(b: Builder, node: Node, dy: Node) -> Sequence[Node | None]:
-    """dx = r (dy - mean(dy) - y mean(dy y)), r the inverse deviation (Ba, Kiros, Hinton 2016)."""
-    (x,) = node.operands
-    over = over_axes(node.attributes)
-    number = places_in(b, over, x.element)
+def _d_normalised(centred: bool) -> Gradient:
+    """dx = r (dy - y mean(dy y)), r the inverse deviation; a centred one takes the mean of dy away (Ba 2016)."""
 
-    def averaged(value: Node) -> Node:
-        return b.broadcast(b.divide(b.sum(value, over=over), number), x.axes)
+    def gradient(b: Builder, node: Node, dy: Node) -> Sequence[Node | None]:
+        (x,), over = node.operands, over_axes(node.attributes)
+        eps = number_attribute(node.attributes, "eps", 1e-5 if centred else 1e-6)
+        # Half floats are computed with in f32: their squares soon pass the greatest f16.
+        wide = wider(x.element).base
+        value, y, up = (b.refine(b.cast(part, Element(wide.name)), wide) for part in (x, node, dy))
+        power = variance_of(b, value, over, 0) if centred else mean_of(b, b.square(value), over)
+        inner = b.subtract(up, b.multiply(y, b.broadcast(mean_of(b, b.multiply(up, y), over), y.axes)))
+        if centred:
+            inner = b.subtract(inner, b.broadcast(mean_of(b, up, over), y.axes))
+        found = b.multiply(inner, b.broadcast(b.rsqrt(b.add(power, eps)), y.axes))
+        return (b.cast(found, x.element.base),)
 
-    centred = b.subtract(x, averaged(x))
-    spread = b.rsqrt(b.add(averaged(b.square(centred)), attribute(node.attributes, "eps", float)))
-    inner = b.subtract(b.subtract(dy, averaged(dy)), b.multiply(node, averaged(b.multiply(dy, node))))
-    return (b.multiply(spread, inner),)
-
-
-def _d_rms_norm(b: Builder, node: Node, dy: Node) -> Sequence[Node | None]:
-    """dx = r (dy - y mean(dy y)), r the inverse root of the mean square (Zhang, Sennrich 2019)."""
-    (x,) = node.operands
-    over = over_axes(node.attributes)
-    number = places_in(b, over, x.element)
-
-    def averaged(value: Node) -> Node:
-        return b.broadcast(b.divide(b.sum(value, over=over), number), x.axes)
-
-    spread = b.rsqrt(b.add(averaged(b.square(x)), attribute(node.attributes, "eps", float)))
-    return (b.multiply(spread, b.subtract(dy, b.multiply(node, averaged(b.multiply(dy, node))))),)
+    return gradient
 
 
 def _from_behind(b: Builder, x: Node, axis: Axis) -> Node:
@@ -151,9 +152,9 @@ def _sums(operand: Tensor) -> Element:
 along("softmax", "exp(x), made to sum to 1; rows of nothing but -inf give 0.",
       lambda x: x.element.refined("Prob"), _d_softmax)  # fmt: skip
 along("log_softmax", "The logarithm of softmax, finite for any finite x.", _plain, _d_log_softmax)
-along("layer_norm", "x with mean 0 and variance 1 over the axes; eps is 1e-5.", _plain, _d_layer_norm,
+along("layer_norm", "x with mean 0 and variance 1 over the axes; eps is 1e-5.", _plain, _d_normalised(True),
       signature="layer_norm(x, over=n, eps=1e-5)")  # fmt: skip
-along("rms_norm", "x over the root of its mean square; eps is 1e-6.", _plain, _d_rms_norm,
+along("rms_norm", "x over the root of its mean square; eps is 1e-6.", _plain, _d_normalised(False),
       signature="rms_norm(x, over=n, eps=1e-6)")  # fmt: skip
 along("cumsum", "Running sums.", _sums, _d_cumsum, whole=True, linear=True)
 along("cumprod", "Running products.", lambda x: x.element if x.element.is_float else x.element.base, _d_cumprod,

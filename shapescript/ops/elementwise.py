@@ -97,9 +97,21 @@ def _d_divide(b: Builder, node: Node, dy: Node) -> Sequence[Node | None]:
     return part, b.negate(b.multiply(part, node))
 
 
+def _d_flat(b: Builder, node: Node, dy: Node) -> Sequence[Node | None]:
+    return None, None
+
+
+def _d_remainder(b: Builder, node: Node, dy: Node) -> Sequence[Node | None]:
+    x, y = node.operands
+    return dy, b.negate(b.multiply(dy, b.floor(b.divide(x, y))))
+
+
 def _d_power(b: Builder, node: Node, dy: Node) -> Sequence[Node | None]:
     x, y = node.operands
-    by_x = b.multiply(dy, b.multiply(y, b.power(x, b.subtract(y, 1))))
+    # to the power of 0 everything is 1, with no slope, at a base of 0 too
+    flat = b.equal(y, 0)
+    lower = b.subtract(b.where(flat, b.full_like(y, 1), y), 1)
+    by_x = b.multiply(dy, b.multiply(y, b.power(x, lower)))
     if y.name == "constant":
         return by_x, None
     # at a base of 0 the logarithm is infinite, and the power doesn't change with a positive exponent
@@ -121,8 +133,8 @@ binary("add", "x + y", "The sum.", "ones[n] + ones[n]", _nonneg_of_nonneg, _d_ad
 binary("subtract", "x - y", "The difference.", "ones[n] - ones[n]", _plain, _d_subtract, (BOTH,))
 binary("multiply", "x * y", "The product.", "ones[n] * ones[n]", _product, _d_multiply, (FIRST, SECOND))
 binary("divide", "x / y", "The quotient.", "ones[n] / full[n](2)", _nonneg_of_nonneg, _d_divide, (FIRST,))
-binary("floor_divide", "x // y", "The quotient, rounded down.", "full[n](7) // full[n](2)", _nonneg_of_nonneg, None)
-binary("remainder", "x % y", "What x // y leaves, with y's sign.", "full[n](7) % full[n](2)", _plain, None)
+binary("floor_divide", "x // y", "The quotient, rounded down.", "full[n](7) // full[n](2)", _nonneg_of_nonneg, _d_flat)
+binary("remainder", "x % y", "What x // y leaves, with y's sign.", "full[n](7) % full[n](2)", _plain, _d_remainder)
 binary("power", "x ** y", "x to the power of y.", "full[n](2) ** full[n](3)", _nonneg_of_nonneg, _d_power)
 binary("maximum", "maximum(x, y)", "The greater.", "maximum(ones[n], zeros[n])", _greater, _d_extreme)
 binary("minimum", "minimum(x, y)", "The smaller.", "minimum(ones[n], zeros[n])", _smaller, _d_extreme)

@@ -1,7 +1,7 @@
 """Looking up and its converse: gather and scatter_add.
 
-`gather` and `scatter_add` are each other's gradients; equal rows of an index add up. The axes that the index shares with
-x, the looked-up one apart, line up.
+They are each other's gradients; equal rows of an index add up. The axes that the index shares with x, the looked-up
+one apart, line up.
 """
 
 from __future__ import annotations

@@ -50,7 +50,14 @@ def _size_rule(operands: Operands, attributes: Attributes) -> Tensor:
 
 
 register(
-    Op("size", "n: []", _size_rule, "How long an axis is; of a batch's, its true count.", "ones[n] / n", lambda node: ())
+    Op(
+        "size",
+        "n: []",
+        _size_rule,
+        "How long an axis is; of a batch's, its true count.",
+        "ones[n] / n",
+        lambda node: (),
+    )
 )
 
 

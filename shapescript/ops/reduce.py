@@ -38,7 +38,6 @@ def _reduction(
     gradient: Gradient | None,
     linear: tuple[frozenset[int], ...] = (),
     taken: str = "",
-    given: str = "",
 ) -> None:
     def rule(operands: Sequence[Tensor], attributes: Attributes) -> Tensor:
         count(name, operands, 1)
@@ -50,7 +49,7 @@ def _reduction(
             f"{name}(x: [.. n ..], over=n) -> [.. ..]",
             rule,
             doc,
-            f"fn f(x: [b n]{taken}) -> [b]{given or taken}: return {name}(x, over=n)",
+            f"{name}(ones[n]{taken}, over=n)",
             roles_over(word),
             linear,
             gradient,
@@ -118,8 +117,8 @@ _reduction("sum", "The sum over some axes.", _added, SUM, _sum_gradient, (frozen
 _reduction("max", "The greatest over some axes; equal ones share the gradient.", _chosen, MAX, _best_gradient)
 _reduction("min", "The least over some axes; equal ones share the gradient.", _chosen, MIN, _best_gradient)
 _reduction("prod", "The product over some axes.", _multiplied, WHOLE, _prod_gradient)
-_reduction("any", "Whether any holds, over some axes.", _decided, WHOLE, None, (), " bool")
-_reduction("all", "Whether all hold, over some axes.", _decided, WHOLE, None, (), " bool")
+_reduction("any", "Whether any holds, over some axes.", _decided, WHOLE, None, (), " > 0")
+_reduction("all", "Whether all hold, over some axes.", _decided, WHOLE, None, (), " > 0")
 _reduction("logsumexp", "log(sum(exp(x))) over some axes, for any x.", _float, WHOLE, _logsumexp_gradient)
 
 
@@ -130,8 +129,8 @@ def _place(name: str, doc: str) -> None:
         at = places_over(operands[0], attributes)[0]
         return Tensor(without(operands[0].axes, attributes), Element.index(operands[0].axes[at].size))
 
-    example = f"fn f(x: [b n]) -> [b] Index[n]: return {name}(x, over=n)"
-    register(Op(name, f"{name}(x: [.. n ..], over=n) -> [.. ..] Index[n]", rule, doc, example, roles_over(WHOLE)))
+    signature = f"{name}(x: [.. n ..], over=n) -> [.. ..] Index[n]"
+    register(Op(name, signature, rule, doc, f"{name}(ones[n], over=n)", roles_over(WHOLE)))
 
 
 _place("argmax", "Where the greatest stands along an axis, the first of equal ones.")

@@ -96,8 +96,8 @@ def _composite(
         count(name, operands, 1)
         return Tensor(without(operands[0].axes, attributes), element(name, operands[0]))
 
-    example = f"fn f(x: [b n]) -> [b]: return {name}(x, over=n)"
-    register(Op(name, f"{name}(x: [.. n ..], over=n) -> [.. ..]", rule, doc, example, expand=expand))
+    signature = f"{name}(x: [.. n ..], over=n) -> [.. ..]"
+    register(Op(name, signature, rule, doc, f"{name}(ones[n], over=n)", expand=expand))
 
 
 _composite(
