@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import math
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,12 +23,10 @@ from shapescript.specialise.initialise import fans, initial
 from shapescript.specialise.values import (
     BatchValue,
     DeviceTensor,
-    GradientsValue,
     ModelValue,
     OptimizerValue,
     flatten,
     is_tensor,
-    named_tensors,
     unflatten,
 )
 from shapescript.syntax.parse import parse
@@ -189,8 +186,6 @@ def test_training_is_torchs(tmp_path: Path) -> None:
     model = run.call("make")
     assert isinstance(model, ModelValue)
     w1, b1, w2 = (data(model.fields[name]).clone().requires_grad_() for name in ("w1", "b1", "w2"))
-    opt = run.call("optimizer", model) if "optimizer" in run.program.functions else None
-    assert opt is None
     optimizer = torch.optim.AdamW([w1, b1, w2], lr=0.01)
     state = optimizer_of(run, model)
     generator = torch.Generator().manual_seed(0)
@@ -234,7 +229,7 @@ def test_values_cross_and_come_back(tmp_path: Path) -> None:
     assert again == key and hash(again) == hash(key)
 
 
-# --- initialisers ------------------------------------------------------------------------------------------------------
+# --- initialisers ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -261,6 +256,3 @@ def test_bounds_are_torchs() -> None:
     assert kaiming.abs().max() <= math.sqrt(6 / 72) and kaiming.abs().max() > 0.9 * math.sqrt(6 / 72)
     q = initial("orthogonal", {}, (6, 4), F32, 0, "w")
     assert torch.allclose(q.T @ q, torch.eye(4), atol=1e-5)
-
-
-__all__ = ["GradientsValue", "named_tensors", "time"]

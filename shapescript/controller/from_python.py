@@ -129,7 +129,9 @@ class FromPython:
         if data.dim() != len(axes):
             shape = " ".join(map(str, data.shape))
             raise problem("E2113", f"`{show_axes(of.axes)}` is asked for, and this has the sizes [{shape}]", span)
-        made = relabelled(frame.domain, DeviceTensor(data, (Axis("?", axes[0].size),) * data.dim() if axes else (), element), axes)
+        made = relabelled(
+            frame.domain, DeviceTensor(data, (Axis("?", axes[0].size),) * data.dim() if axes else (), element), axes
+        )
         assert isinstance(made, DeviceTensor)
         self._check_sizes(made, of, span)
         self._check_range(made, element, of, span)
@@ -214,5 +216,3 @@ class HostDataset:
     def batches(self, batches: DatasetBatches, program: TypedProgram) -> HostBatches:
         """In batches."""
         return HostBatches(batches, program.data_of[self.of.data])
-
-

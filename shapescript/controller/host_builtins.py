@@ -134,7 +134,11 @@ def _extern(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Va
     assert isinstance(own, ExternUse)
     info = ev.program.function_of[own.function]
     values = [
-        evaluate(ev, ev.frame(info.source, info) if isinstance(each, Default) else frame, each.value if isinstance(each, Default) else each)
+        evaluate(
+            ev,
+            ev.frame(info.source, info) if isinstance(each, Default) else frame,
+            each.value if isinstance(each, Default) else each,
+        )
         for each in own.arguments
     ]
     module, _, name = own.function.target.value.rpartition(".")
@@ -261,4 +265,3 @@ HOST: Mapping[str, Builtin] = {
     "load_checkpoint": _file(_load_checkpoint),
     "time": _time,
 }
-

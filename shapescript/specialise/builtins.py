@@ -183,7 +183,9 @@ def new_optimizer(ev: Evaluator, kind: str, model: ModelValue, given: Mapping[st
         for each in states:
             element = weight.element.base.refined("NonNeg") if each == "second" else weight.element.base
             zero = ev.domain.constant(0.0, element)
-            state[each][path] = ev.domain.emit("broadcast", (zero,), {"axes": weight.axes}, None) if weight.axes else zero
+            state[each][path] = (
+                ev.domain.emit("broadcast", (zero,), {"axes": weight.axes}, None) if weight.axes else zero
+            )
     return OptimizerValue(kind, model.type, options, state, {"step": a.domain.constant(0.0, F64)})
 
 

@@ -93,10 +93,14 @@ class Evaluator:
         """A call of a declared function; `given` stands in for arguments that are already values."""
         info = self.program.function_of[use.function]
         callee = self.frame(info.source, info)
-        values = list(given) if given is not None else [
-            None if isinstance(argument, Default) else expressions.evaluate(self, caller, argument)
-            for argument in use.arguments
-        ]
+        values = (
+            list(given)
+            if given is not None
+            else [
+                None if isinstance(argument, Default) else expressions.evaluate(self, caller, argument)
+                for argument in use.arguments
+            ]
+        )
         for place, argument in enumerate(use.arguments):
             if isinstance(argument, Default):
                 values[place] = expressions.evaluate(self, callee, argument.value)
@@ -141,7 +145,8 @@ class Evaluator:
         info = callee.info
         assert info is not None and isinstance(info.node, tree.Function)
         arguments = [
-            self.received(callee, value, parameter.type) for parameter, value in zip(info.parameters, values, strict=True)
+            self.received(callee, value, parameter.type)
+            for parameter, value in zip(info.parameters, values, strict=True)
         ]
         done, result = self.domain.enter(info.node, arguments, callee)
         if done:

@@ -226,7 +226,7 @@ def attribute(ev: Evaluator, frame: Frame, key: str, value: object) -> object:
     return value
 
 
-# --- fields, sizes, casts ------------------------------------------------------------------------------------------------
+# --- fields, sizes, casts -----------------------------------------------------------------------------------------------
 
 
 def model_info(ev: Evaluator, model: tree.Model) -> ModelInfo:

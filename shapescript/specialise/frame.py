@@ -2,7 +2,8 @@
 
 Gives `Frame` and `bind_call`, which works out the callee's axes from the caller's. A name that a function introduces
 itself, in a pattern, gets its axis from the domain when it is first met. Where a call binds two variables to one
-axis, the second gets an axis of its own: within the callee they are two.
+axis, the second gets an axis of its own, for within the callee they are two; and so does a variable bound to an axis
+without a name, which would be the same as any other of its size.
 """
 
 from __future__ import annotations
@@ -45,16 +46,24 @@ class Frame:
             self._know(part)
         name = axis.name
         if name is not None and name not in self.axes and name not in self.globals and name != ANY_AXES.name:
-            sized = axis if axis.size == Size.atom(name) else Axis(name, self.size(axis.size), (), axis.batch)
-            self.axes[name] = self.domain.local_axis(sized)
+            if axis.size == Size.atom(name):
+                self._know_atom(name, axis.batch)
+            else:
+                self.axes[name] = self.domain.local_axis(Axis(name, self.size(axis.size), (), axis.batch))
         self._know_atoms(axis.size)
 
     def _know_atoms(self, size: Size) -> None:
         for atom in size.atoms:
             if atom not in self.axes and atom not in self.globals and atom != ANY_AXES.name:
-                value = self.locals.get(atom)
-                known = isinstance(value, int) and not isinstance(value, bool)
-                self.axes[atom] = Axis(atom, Size.of(value)) if known else self.domain.local_axis(Axis.named(atom))  # type: ignore[arg-type]
+                self._know_atom(atom, False)
+
+    def _know_atom(self, name: str, batch: bool) -> None:
+        """An axis whose size is its own: that of an `int` parameter is the parameter's value."""
+        value = self.locals.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            self.axes[name] = self.domain.local_axis(Axis(name, Size.of(value), (), batch))
+        else:
+            self.axes[name] = self.domain.local_axis(Axis.named(name, batch=batch))
 
     def axis(self, axis: Axis) -> Axis:
         """An axis of the function as one of the domain's."""
@@ -163,7 +172,7 @@ def bind_call(
             found = caller.domain.local_axis(Axis(name, Size.of(numbers[name])))
             if axis.name is not None and axis.name not in caller.globals:
                 caller.axes[axis.name] = found
-        if found.name is not None and any(same(found, other) for other in bound):
+        if found.name is None or any(same(found, other) for other in bound):
             found = callee.domain.local_axis(Axis(name, found.size, (), found.batch))
         bound.append(found)
         callee.axes[name] = found

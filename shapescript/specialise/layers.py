@@ -6,9 +6,9 @@ the running ones move by the momentum (0.1), with the unbiased variance, as PyTo
 
 from __future__ import annotations
 
+from shapescript.specialise.domain import problem
 from shapescript.specialise.evaluator import Evaluator
 from shapescript.specialise.expressions import arguments_of
-from shapescript.specialise.domain import problem
 from shapescript.specialise.frame import TENSORS, Frame
 from shapescript.specialise.optimizers import Arithmetic
 from shapescript.specialise.values import ModelValue, TensorValue, Value
@@ -29,7 +29,9 @@ def dropout(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Va
     a = Arithmetic(ev.domain)
     tensor: TensorValue = x
     element = tensor.element.base
-    drawn = ev.domain.emit("random_uniform", (), {"axes": tensor.axes, "place": 0, "element": element}, frame.span(expr))
+    drawn = ev.domain.emit(
+        "random_uniform", (), {"axes": tensor.axes, "place": 0, "element": element}, frame.span(expr)
+    )
     kept = a.of("greater_equal", drawn, rate)
     if isinstance(rate, (int, float)):
         grown = a.of("multiply", tensor, 1.0 / (1.0 - rate))
@@ -59,7 +61,9 @@ def batch_norm(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) ->
     squares = ev.domain.emit("sum", (ev.domain.emit("square", (centred,), {}, None),), {"over": over}, frame.span(expr))
     variance = a.as_element(a.of("divide", squares, count), x.element.refined("NonNeg"))
     if "mut" in use.arguments:
-        _move(ev, a, model, {"mean": mean, "var": a.of("divide", squares, _less_one(a, count))}, float(given["momentum"]))  # type: ignore[arg-type]
+        _move(
+            ev, a, model, {"mean": mean, "var": a.of("divide", squares, _less_one(a, count))}, float(given["momentum"])
+        )  # type: ignore[arg-type]
     return _normalised(a, x, mean, variance, float(given["eps"]))  # type: ignore[arg-type]
 
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 
 from shapescript.ir.builder import constant_element
 from shapescript.specialise.domain import Domain
+from shapescript.specialise.frame import TENSORS
 from shapescript.specialise.values import (
     GradientsValue,
     ModelValue,
     OptimizerValue,
     TensorValue,
     Value,
-    is_tensor,
     named_tensors,
 )
 from shapescript.types.element import F64, Element
@@ -43,8 +43,9 @@ class Arithmetic:
 
     def of(self, op: str, *operands: object, **attributes: object) -> TensorValue:
         """An operation; numbers and scalars of another float take the element of the first tensor with axes."""
-        tensors = [each for each in operands if is_tensor(each)]
-        like = next((each for each in tensors if each.axes), tensors[0])  # type: ignore[attr-defined]
+        tensors = [each for each in operands if isinstance(each, TENSORS)]
+        numbers = [each for each in tensors if not each.element.is_bool] or tensors  # type: ignore[attr-defined]
+        like = next((each for each in numbers if each.axes), numbers[0])  # type: ignore[attr-defined]
         element: Element = like.element  # type: ignore[attr-defined]
         ready = [self.fit(each, element) for each in operands]
         return self.domain.emit(op, ready, attributes, None)
@@ -86,7 +87,7 @@ def update(domain: Domain, model: ModelValue, state: OptimizerValue, gradients: 
     for path, slots, name in named_tensors(gradients):
         owner, field = known[path]
         weight, gradient = owner[field], slots[name]
-        assert is_tensor(weight) and is_tensor(gradient)
+        assert isinstance(weight, TENSORS) and isinstance(gradient, TENSORS)
         decay = float(state.options["weight_decay"])  # type: ignore[arg-type]
         if len(weight.axes) < int(state.options["decay_axes"]):  # type: ignore[arg-type,attr-defined]
             decay = 0.0
@@ -95,7 +96,14 @@ def update(domain: Domain, model: ModelValue, state: OptimizerValue, gradients: 
 
 
 def _sgd(
-    a: Arithmetic, state: OptimizerValue, path: str, w: TensorValue, g: TensorValue, lr: Value, decay: float, step: TensorValue
+    a: Arithmetic,
+    state: OptimizerValue,
+    path: str,
+    w: TensorValue,
+    g: TensorValue,
+    lr: Value,
+    decay: float,
+    step: TensorValue,
 ) -> TensorValue:
     momentum = float(state.options["momentum"])  # type: ignore[arg-type]
     if decay:
@@ -109,7 +117,14 @@ def _sgd(
 
 
 def _adam(
-    a: Arithmetic, state: OptimizerValue, path: str, w: TensorValue, g: TensorValue, lr: Value, decay: float, step: TensorValue
+    a: Arithmetic,
+    state: OptimizerValue,
+    path: str,
+    w: TensorValue,
+    g: TensorValue,
+    lr: Value,
+    decay: float,
+    step: TensorValue,
 ) -> TensorValue:
     if state.kind == "AdamW" and decay:
         w = _decayed(a, w, lr, decay)
@@ -130,7 +145,14 @@ def _adam(
 
 
 def _lion(
-    a: Arithmetic, state: OptimizerValue, path: str, w: TensorValue, g: TensorValue, lr: Value, decay: float, step: TensorValue
+    a: Arithmetic,
+    state: OptimizerValue,
+    path: str,
+    w: TensorValue,
+    g: TensorValue,
+    lr: Value,
+    decay: float,
+    step: TensorValue,
 ) -> TensorValue:
     if decay:
         w = _decayed(a, w, lr, decay)
@@ -145,7 +167,7 @@ RULES = {"SGD": _sgd, "Adam": _adam, "AdamW": _adam, "Lion": _lion}
 
 
 def _tensor(value: object) -> TensorValue:
-    assert is_tensor(value)
+    assert isinstance(value, TENSORS)
     return value  # type: ignore[return-value]
 
 

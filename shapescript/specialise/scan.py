@@ -24,7 +24,9 @@ def scan(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Value
     axis = frame.axis(use.over[0])
     count = ev.domain.size_of(axis)
     if count is None:
-        message = f"the rounds of a `scan` are counted when it is compiled, and how long `{use.over[0]}` is isn't known then"
+        message = (
+            f"the rounds of a `scan` are counted when it is compiled, and how long `{use.over[0]}` is isn't known then"
+        )
         raise problem("E2116", message, frame.span(expr))
     carry, sequence = values[-2], values[-1]
     alone = not (isinstance(use.result, TupleOf) and not isinstance(use.result.items[-1], Nothing))
@@ -66,10 +68,11 @@ def _joined(ev: Evaluator, made: list[Value], axis: Axis, place: int) -> Value:
     if isinstance(made[0], tuple):
         columns = [[each[i] for each in made if isinstance(each, tuple)] for i in range(len(made[0]))]
         return tuple(_joined(ev, column, axis, place) for column in columns)
-    one = Axis(None, Size.of(1))
     parts: list[TensorValue] = []
-    for each in made:
+    for number, each in enumerate(made):
         assert isinstance(each, TENSORS)
-        axes = (*each.axes[:place], one, *each.axes[place:])
-        parts.append(ev.domain.emit("rearrange", (each,), {"axes": axes}, None))
+        # the last part is as long as the axis without the others, so that the sizes add up to the axis's own
+        length = Size.of(1) if number < len(made) - 1 else axis.size - Size.of(len(made) - 1)
+        axes = (*each.axes[:place], Axis(None, length), *each.axes[place:])
+        parts.append(ev.domain.emit("broadcast", (each,), {"axes": axes}, None))
     return ev.domain.emit("concat", parts, {"over": axis, "position": place}, None)

@@ -186,7 +186,11 @@ class Specialiser:
             span = error.node.span or info.source.span(function.start, function.end)
             raise problem("E2115", f"{error}, so what stands here can't be differentiated", span) from error
         except RuleError as error:
-            raise problem("E2115", f"`{info.name}` can't be differentiated: {error}", info.source.span(function.name_start, function.name_start + len(info.name))) from error
+            raise problem(
+                "E2115",
+                f"`{info.name}` can't be differentiated: {error}",
+                info.source.span(function.name_start, function.name_start + len(info.name)),
+            ) from error
         names = [name for name, _ in domain.shown]
         return Plan(function, graph, self.make_runner(graph), key, nodes, written, names)
 
@@ -214,7 +218,9 @@ class Specialiser:
 
     # --- running
 
-    def _outcome(self, plan: Plan, outputs: Sequence[torch.Tensor], values: Sequence[Value], binding: Binding) -> Outcome:
+    def _outcome(
+        self, plan: Plan, outputs: Sequence[torch.Tensor], values: Sequence[Value], binding: Binding
+    ) -> Outcome:
         sizes = {**binding.sizes, **binding.counts}
         tensors = [
             DeviceTensor(data, node.axes, node.element, sizes) for data, node in zip(outputs, plan.nodes, strict=True)
@@ -384,5 +390,3 @@ def _misfit(info: FunctionInfo, at: int, of: Tensor, tensor: DeviceTensor) -> Ex
         info.source.span(parameter.node.start, parameter.node.end),
         (f"the axes are {show_axes(of.axes)}",),
     )
-
-

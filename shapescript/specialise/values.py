@@ -147,7 +147,9 @@ def flatten(value: Value, form: Callable[[object], Hashable | None]) -> tuple[Ha
                 kinds = tuple((name, Made(("slots",), slots(parts))) for name, parts in at.state.items())
                 options = tuple((name, Known("option", option)) for name, option in at.options.items())  # type: ignore[arg-type]
                 step = Made(("slots",), slots(at.step))
-                return Made(("optimizer", at.kind, at.type), (*kinds, ("options", Made(("slots",), options)), ("step", step)))
+                return Made(
+                    ("optimizer", at.kind, at.type), (*kinds, ("options", Made(("slots",), options)), ("step", step))
+                )
             case tuple():
                 return Made(("tuple",), tuple((str(i), walk(part)) for i, part in enumerate(at)))
             case list():
