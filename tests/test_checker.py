@@ -203,8 +203,8 @@ def test_the_page_of_a_code_shows_it_and_mends_it(code: str) -> None:
     page = explain(code)
     assert page.text.startswith(f"# {code}: {CODES[code]}\n")
     wrong, mended = page.programs
-    assert codes(wrong) == [code]
-    assert codes(mended) == []
+    assert codes(wrong.text) == [code]
+    assert codes(mended.text) == []
 
 
 @pytest.mark.parametrize(
@@ -415,3 +415,7 @@ def test_a_scan() -> None:
     )
     assert codes(text) == []
     assert codes(text.replace("zeros[b D], x", "zeros[b H], x")) != []
+
+
+def test_a_dim_that_nothing_declares_is_said_once() -> None:
+    assert codes("devices cpu\n\nfn f(x: [Rows], y: [Rows]) -> [Rows]:\n    return x + y\n") == ["E0201"]

@@ -176,6 +176,9 @@ class Core:
     def is_lost(self, name: str) -> bool:
         return self.here.is_lost(name)
 
+    def lose(self, name: str) -> None:
+        self.here.lose(name)
+
     # --- tables
 
     def set_type(self, expr: tree.Expr, of: Type) -> Type:

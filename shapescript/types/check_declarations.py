@@ -131,11 +131,8 @@ class Declarations:
     def is_lost(self, name: str) -> bool:
         return name in self.names.lost or name in self.wrong_dims
 
-    def fields_of(self, of: ModelOf) -> dict[str, Type]:
-        """The fields of a model with its own dims replaced."""
-        info = self.program.model_of[of.declaration]
-        bound = dict(zip(info.dims, of.arguments, strict=True))
-        return {name: substitute_field(field.type, bound) for name, field in info.fields.items()}
+    def lose(self, name: str) -> None:
+        self.names.lost.add(name)
 
 
 def substitute_field(of: Type, bound: Mapping[str, Axis]) -> Type:

@@ -43,7 +43,7 @@ def dropout(core: Core, call: Invocation) -> Type:
     if rate is not None and not 0 <= rate < 1:
         core.report("E0607", f"the rate of a dropout is in 0..1, and this is {rate}", given["rate"].value)
     kept = "NonNeg" if x.element.is_nonneg else None
-    return keep(core, call, "dropout", given, Tensor(x.axes, x.element.refined(kept)))
+    return keep(core, call, "dropout", given, Tensor(x.axes, x.element.refined(kept), x.normalised))
 
 
 def batch_norm(core: Core, call: Invocation) -> Type:

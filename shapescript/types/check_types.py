@@ -72,6 +72,9 @@ class Scope(Protocol):
     def is_lost(self, name: str) -> bool:
         """Whether the declaration of this name couldn't be read; nothing is said about it."""
 
+    def lose(self, name: str) -> None:
+        """Says nothing more about a name that nothing declares."""
+
     def report(
         self,
         code: str,
@@ -143,6 +146,8 @@ def _named_axis(scope: Scope, size: tree.Name) -> Axis | None:
     similar = scope.similar(name, list(scope.known_axes()))
     helps = [f"did you mean `{similar}`?"] if similar else []
     if name[:1].isupper():
+        if not helps:
+            scope.lose(name)
         helps = helps or [f"declare it, `dim {name} = 64`; a name that stands for any axis is small, `{name.lower()}`"]
         scope.report("E0201", f"there is no dim `{name}`", size, helps=helps)
     else:
