@@ -66,6 +66,9 @@ def test_3_a_softmax_over_one_axis_contracted_over_another() -> None:
     warning = the_one(function("s: [b n m], v: [b m D]) -> [b n D]", *lines), "W0507")
     assert warning.severity == "warning" and "`n`" in warning.message and "`m`" in warning.message
     assert codes(function("s: [b n m], v: [b m D]) -> [b n D]", lines[0].replace("=n)", "=m)"), lines[1])) == []
+    dropped = "a = softmax(s, over=n) |> dropout(0.1)"
+    assert codes(function("s: [b n m], v: [b m D]) -> [b n D]", dropped, lines[1])) == ["W0507"]
+    assert codes(function("s: [n m], v: [m D]) -> [n D]", "return softmax(s, over=n) @ v")) == ["W0507"]
 
 
 def test_4_a_reduction_that_leaves_what_broadcasts_wrongly() -> None:

@@ -73,7 +73,7 @@ def numbers(*shape: int) -> Tensor:
 
 
 def heads(x: Tensor) -> Tensor:
-    return x.unflatten(-1, (3, 2)).movedim(-2, 1)
+    return x.reshape(*x.shape[:-1], 3, 2).movedim(-2, 1)
 
 
 x, w, q = numbers(2, 3, 6), numbers(6, 5), numbers(2, 3, 18)
@@ -257,3 +257,41 @@ def test_draws_have_the_right_spread(tmp_path: Path) -> None:
     spread, middle, chosen, greatest = result
     assert abs(float(spread) - 2) < 0.1 and abs(float(middle)) < 0.05
     assert int(chosen) == 3 and 0.9 < float(greatest) <= 1
+
+
+GRADIENTS = """model M:
+    param w: [C C 3 3] = normal(std=0.3)
+    param up: [C C 2 2] = normal(std=0.3)
+
+fn make() -> M:
+    return M(seed=0)
+
+fn loss(m: M, x: [b C T T2]) -> []:
+    h = conv(x, m.w, over=[T T2], stride=2, pad=1) |> tanh
+    y = conv_transpose(h, m.up, over=[T/2 T2/2], stride=2)
+    return mean(max_pool(y, 2, over=[T T2]), over=[b C T/2 T2/2])
+
+fn f(m: M, x: [b C T T2]) -> ([], [C C 3 3], [C C 2 2]):
+    l, g = value_and_grad(loss, m, x)
+    return l, g.w, g.up
+"""
+
+
+def test_gradients_of_convolutions(tmp_path: Path) -> None:
+    body = GRADIENTS + "\nfn both(x: [b C T T2]) -> ([], [C C 3 3], [C C 2 2], [C C 3 3], [C C 2 2]):\n"
+    body += "    m = M(seed=0)\n    l, gw, gup = f(m, x)\n    return l, gw, gup, m.w, m.up\n"
+    x = numbers(2, 4, 8, 8)
+    result = run(
+        "dim T2 = 8\n" + body.replace("fn f(", "fn grads(").replace("= f(m", "= grads(m").replace("fn both(", "fn f("),
+        tmp_path,
+        x,
+    )
+    assert isinstance(result, tuple)
+    value, by_w, by_up, w, up = result
+    w, up = w.clone().requires_grad_(), up.clone().requires_grad_()
+    hidden = torch.tanh(F.conv2d(x, w, stride=2, padding=1))
+    wanted = F.max_pool2d(F.conv_transpose2d(hidden, up, stride=2), 2).mean()
+    wanted.backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(value, wanted.detach())
+    torch.testing.assert_close(by_w, w.grad)
+    torch.testing.assert_close(by_up, up.grad)

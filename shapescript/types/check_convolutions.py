@@ -23,6 +23,7 @@ from shapescript.types.check_values import (
     bare,
     finish,
     fixed,
+    hidden_axis,
     need_over,
     relabel,
     several_axes,
@@ -153,9 +154,14 @@ def _before(build: _Builder, window: _Window) -> Value | None:
     return build.op("floor_divide", build.op("maximum", over, zero), fixed(2, I64, build.node))
 
 
+def _place(node: tree.Expr, window: _Window, at: int) -> Axis:
+    """The result's axis, under a name of its own while the windows are gathered."""
+    return hidden_axis(node, f"place{at}", window.result.size, batch=window.result.batch)
+
+
 def _gather(build: _Builder, value: Value, window: _Window, at: int, filler: float) -> Value | None:
     """The value with an axis turned into the result's and the window's, outside of which `filler` stands."""
-    place = Axis(f"place{at}", window.result.size, (), window.result.batch)
+    place = _place(build.node, window, at)
     axes = (place, window.kernel)
     along = build.steps(place, ONE if window.transposed else window.stride, axes)
     inside = build.steps(window.kernel, window.dilation, axes)
@@ -186,7 +192,7 @@ def _all_windows(
     named: dict[str, Axis] = {}
     for at, window in enumerate(windows):
         current = _gather(build, current, window, at, filler) if current is not None else None
-        named[f"place{at}"] = window.result
+        named[str(_place(build.node, window, at))] = window.result
     return (current, named) if current is not None else None
 
 
@@ -230,12 +236,16 @@ def _convolve(
     if groups is None:
         return None
     channel = _channel(context, x, w, inner, axes, groups)
-    kernels = [Axis(f"window{at}", axis.size) for at, axis in enumerate(w.type.axes[2:])]
+    kernels = [hidden_axis(node, f"window{at}", axis.size) for at, axis in enumerate(w.type.axes[2:])]
     windows = _windows(context, node, given, axes, kernels, "transpose" if transposed else "conv")
     if channel is None or windows is None:
         return None
     # Names of their own for the time of the product: two axes of a weight may be one ([C C 3 3]).
-    group, part, made = Axis("group", groups), Axis("channel", inner.size), Axis("made", outer.size / groups)
+    group, part, made = (
+        hidden_axis(node, "group", groups),
+        hidden_axis(node, "channel", inner.size),
+        hidden_axis(node, "made", outer.size / groups),
+    )
     read = Axis.merged([group, part])
     left = relabel(context, x, tuple(read if axis is channel else axis for axis in x.type.axes))
     flat = [leaf for axis in x.type.axes for leaf in ([group, part] if axis is channel else [axis])]
@@ -282,7 +292,7 @@ def _pool(name: str, op: str, filler: float) -> Operation:
             context.report("E0509", f"`{name}` takes floats, and this is `{x.type}`", x.node)
             return WRONG
         sizes = [_option(context, given, "size", ONE, at, len(axes)) for at in range(len(axes))]
-        kernels = [Axis(f"window{at}", size) for at, size in enumerate(sizes) if size is not None]
+        kernels = [hidden_axis(node, f"window{at}", size) for at, size in enumerate(sizes) if size is not None]
         windows = _windows(context, node, given, axes, kernels, "pool") if len(kernels) == len(axes) else None
         build = _Builder(context, node)
         gathered = _all_windows(build, x, windows, filler) if windows is not None else None

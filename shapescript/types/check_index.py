@@ -15,6 +15,7 @@ from shapescript.types.check_values import (
     arguments_of,
     bare,
     finish,
+    hidden_axis,
     literal,
     named_axis,
     need_over,
@@ -49,7 +50,7 @@ def check_index(context: Context, node: tree.Index) -> Type:
         if result is None:
             return WRONG
         if item.axis is None:
-            result = _first_apart(context, result)
+            result = _first_apart(context, item, result)
         axis = (
             one_axis(context, item.axis, result, "the index") if item.axis is not None and result is not None else None
         )
@@ -61,10 +62,14 @@ def check_index(context: Context, node: tree.Index) -> Type:
     return finish(context, node, result)
 
 
-def _first_apart(context: Context, value: Value) -> Value | None:
+def _first_apart(context: Context, item: tree.IndexItem, value: Value) -> Value | None:
     """The value, its first axis under a name of its own where another is the same: `[D D]` goes by place here."""
     first, *rest = value.type.axes
-    return relabel(context, value, (first.renamed("first"), *rest)) if contains(rest, first) else value
+    return (
+        relabel(context, value, (hidden_axis(item, "first", first.size, batch=first.batch), *rest))
+        if contains(rest, first)
+        else value
+    )
 
 
 def _one(context: Context, node: tree.Index, value: Value, axis: Axis, item: tree.IndexItem) -> Value | None:

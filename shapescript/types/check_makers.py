@@ -19,6 +19,7 @@ from shapescript.types.check_values import (
     cast,
     finish,
     fixed,
+    hidden_axis,
     need_over,
     number,
     one_axis,
@@ -86,7 +87,10 @@ def _compared(context: Context, node: tree.Expr, name: str, axes: tuple[Axis, ..
         helps = [f"write `{name}[n m]`"]
         context.report("E0306", f"`{name}` has two axes, and this is `{show_axes(axes)}`", node, helps=helps)
         return None
-    row, column = Axis("row", axes[0].size, (), axes[0].batch), Axis("column", axes[1].size, (), axes[1].batch)
+    row, column = (
+        hidden_axis(node, "row", axes[0].size, batch=axes[0].batch),
+        hidden_axis(node, "column", axes[1].size, batch=axes[1].batch),
+    )
     wide: list[Value] = []
     for axis in (column, row):
         place = apply(context, node, "iota", [], over=axis, element=I64)

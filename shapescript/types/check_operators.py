@@ -19,6 +19,7 @@ from shapescript.types.check_values import (
     arguments_of,
     cast,
     finish,
+    hidden_axis,
     line_up_elements,
     literal,
     relabel,
@@ -292,8 +293,8 @@ def _matmul(context: Context, node: tree.Expr, x: Value, w: Value) -> Value | No
     # By place, so an axis that stands twice ([D D]) gets names of its own for the time of the product.
     kept = x.type.axes[:-1]
     outer = w.type.axes[lead + 1 :]
-    summed = Axis("contracted", last.size, (), last.batch)
-    hidden = tuple(Axis(f"kept{at}", axis.size, (), axis.batch) for at, axis in enumerate(outer))
+    summed = hidden_axis(node, "contracted", last.size, batch=last.batch)
+    hidden = tuple(hidden_axis(node, f"kept{at}", axis.size, batch=axis.batch) for at, axis in enumerate(outer))
     clash = any(contains(x.type.axes, axis) or same(axis, inner) for axis in outer) or contains(kept, last)
     if not clash:
         return apply(context, node, "contract", [x, w], axes=(*kept, *outer))

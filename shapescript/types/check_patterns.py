@@ -12,7 +12,7 @@ from shapescript.syntax import tree
 from shapescript.types.axes import Axis, contains, same, show_axes
 from shapescript.types.check_operators import report_elements, warn_normalised
 from shapescript.types.check_pattern_axes import Names, dropped, leaf_names, leaves, named_operand, result_axes
-from shapescript.types.check_values import Value, apply, finish, one_axis, relabel, tensor
+from shapescript.types.check_values import Value, apply, finish, hidden_axis, one_axis, relabel, tensor
 from shapescript.types.context import Arguments, Context, Operation
 from shapescript.types.kinds import WRONG, Tensor, TupleOf, Type
 from shapescript.types.size import Size
@@ -90,7 +90,7 @@ def _check_split(context: Context, node: tree.Expr, pattern: tree.Pattern | None
         context.report("E0406", f"`split` takes one number out, and {why}", found, helps=helps)
         return WRONG
     # The number becomes an axis of its own, in front, of which each value is one place.
-    front = Axis("part", counts[0].size)
+    front = hidden_axis(node, "part", counts[0].size)
     named = relabel(context, value, _replaced(value.type.axes, counts[0], front))
     moved = apply(context, node, "rearrange", [named], axes=(front, *axes)) if named is not None else None
     if moved is None:

@@ -16,6 +16,7 @@ from shapescript.types.axes import Axis, places, show_axes
 from shapescript.types.context import Arguments, Context
 from shapescript.types.element import F32, I64, Element
 from shapescript.types.kinds import WRONG, Batch, Host, PythonValue, Tensor, Type, Wrong
+from shapescript.types.size import Size
 from shapescript.types.uses import Fixed, HostOperand, Operand, OpUse
 
 
@@ -253,6 +254,11 @@ def finish(context: Context, node: tree.Expr, value: Value | None) -> Type:
         # The value is an operand unchanged (a rearrange that moves nothing): a relabel keeps that an operation.
         context.use(node, OpUse("relabel", (operand,), {"axes": value.type.axes}))
     return value.type
+
+
+def hidden_axis(node: tree.Node, word: str, size: Size, *, batch: bool = False) -> Axis:
+    """An axis within one operation, whose name no program can write and no other operation of the function has."""
+    return Axis(f"{word}.{node.start}.{node.end}", size, (), batch)
 
 
 def cast(context: Context, value: Value, element: Element) -> Value | None:
