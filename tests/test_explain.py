@@ -1,0 +1,71 @@
+"""Every error code has a page, whose first program gives exactly that code and whose second checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shapescript.cli import main
+from shapescript.diagnostics.codes import codes
+from shapescript.diagnostics.diagnostic import Diagnostic
+from shapescript.diagnostics.explain import NoExplanation, Program, explain
+from shapescript.session import Session
+
+PAGES = Path(__file__).resolve().parent.parent / "docs" / "errors"
+WHILE_RUNNING = [code for code in codes() if code.startswith("E21")]
+WITHOUT_PROGRAM = ("E2103", "E2112", "E2115", "E2116")
+"""Those that only a rare machine or a fault of the package shows."""
+
+
+def diagnostics(program: Program, folder: Path) -> list[Diagnostic]:
+    for name, text in {**program.files, "program.ss": program.text}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return Session(folder / "program.ss", "program.ss").diagnostics
+
+
+@pytest.mark.parametrize("code", codes())
+def test_every_code_has_a_page(code: str) -> None:
+    page = explain(code)
+    assert page.text.startswith(f"# {code}: {codes()[code]}\n"), "the heading is the code and its title"
+    assert len(page.programs) == (0 if code in WITHOUT_PROGRAM else 2)
+
+
+def test_every_page_is_of_a_code() -> None:
+    assert {path.stem for path in PAGES.glob("*.md")} == set(codes())
+
+
+@pytest.mark.parametrize("code", [code for code in codes() if code not in WHILE_RUNNING])
+def test_the_first_program_shows_it(code: str, tmp_path: Path) -> None:
+    found = diagnostics(explain(code).programs[0], tmp_path)
+    assert {diagnostic.code for diagnostic in found} == {code}
+
+
+@pytest.mark.parametrize("code", [code for code in codes() if code not in WITHOUT_PROGRAM])
+def test_the_second_program_checks(code: str, tmp_path: Path) -> None:
+    found = diagnostics(explain(code).programs[1], tmp_path)
+    assert [(diagnostic.code, diagnostic.message) for diagnostic in found] == []
+
+
+@pytest.mark.parametrize("code", [code for code in WHILE_RUNNING if code not in WITHOUT_PROGRAM])
+def test_what_is_met_while_running(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong, mended = explain(code).programs
+    (tmp_path / "program.ss").write_text(wrong.text)
+    assert main(["run", "program.ss"]) == 1
+    assert f"error[{code}]" in capsys.readouterr().err
+    (tmp_path / "program.ss").write_text(mended.text)
+    assert main(["run", "program.ss"]) == 0
+
+
+def test_a_code_in_any_spelling() -> None:
+    assert explain("e1901").code == explain("error[E1901]:").code == "E1901"
+
+
+def test_an_unknown_code() -> None:
+    with pytest.raises(NoExplanation, match="there is no error `E9999`"):
+        explain("E9999")
+    with pytest.raises(NoExplanation):
+        explain("../../README")
