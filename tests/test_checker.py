@@ -6,13 +6,11 @@ import time
 
 import pytest
 
-from shapescript.diagnostics.explain import explain
 from shapescript.source import Source
 from shapescript.syntax import tree
 from shapescript.syntax.parse import Parsed, parse
 from shapescript.types.axes import Axis
 from shapescript.types.checker import check_program
-from shapescript.types.codes_core import CODES
 from shapescript.types.kinds import Host, Tensor
 from shapescript.types.typed import TypedProgram
 from shapescript.types.uses import BuiltinUse, CallUse, LocalUse
@@ -196,15 +194,6 @@ def test_a_mistake_between_functions(code: str, text: str) -> None:
 def test_all_mistakes_of_a_file_in_one_run() -> None:
     text = HEAD + "fn f(n: int):\n    a = b\n    c = d\n\nfn g(n: int):\n    e = h\n"
     assert codes(text) == ["E0201", "E0201", "E0201"]
-
-
-@pytest.mark.parametrize("code", CODES)
-def test_the_page_of_a_code_shows_it_and_mends_it(code: str) -> None:
-    page = explain(code)
-    assert page.text.startswith(f"# {code}: {CODES[code]}\n")
-    wrong, mended = page.programs
-    assert codes(wrong.text) == [code]
-    assert codes(mended.text) == []
 
 
 @pytest.mark.parametrize(
