@@ -282,3 +282,20 @@ def test_what_follows_from_counts_is_made_once_for_each() -> None:
         assert torch.equal(kept, torch.where(torch.arange(count) < 2, value, 0.0))
         assert torch.equal(places, torch.arange(count))
         places.zero_()
+
+
+def test_an_axis_without_a_name_is_not_the_other_of_its_size(bench: Bench) -> None:
+    plain, other = Axis.of(N.size + 1), Axis("k", N.size + 1)
+    q, k = bench.input(B, plain, D), bench.input(B, other, D)
+    scores = bench.b.contract(q, k, (B, plain, other))
+    mixed = bench.b.contract(scores, k, (B, plain, D))
+    got = bench.run(scores, mixed)
+    wanted = torch.einsum("bqd,bkd->bqk", *bench.tensors)
+    assert torch.allclose(got[0], wanted)
+    assert torch.allclose(got[1], torch.einsum("bqk,bkd->bqd", wanted, bench.tensors[1]))
+
+
+def test_a_merged_axis_meets_the_dim_of_its_size(bench: Bench) -> None:
+    x, w = bench.input(B, Axis.merged((H, M))), bench.input(Axis.of(Size.atom("H") * Size.atom("m")), D)
+    got = bench.run(bench.b.contract(x, w, (B, D)))[0]
+    assert torch.allclose(got, bench.tensors[0] @ bench.tensors[1])

@@ -6,7 +6,9 @@ A lookup out of range is a `ValueProblem` that names the value and the size; so 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -154,7 +156,7 @@ def gather(node: Node, static: Mapping[str, int]) -> Step:
         index = index.to(torch.int64)
         if not shared:
             y = x.index_select(dim, index.reshape(-1))
-            return y.reshape(*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
+            return y.reshape((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
         x = x.permute(x_order + rest)
         index = index.permute(index_order)
         places = [_along(k, x.shape[k], index.dim(), x.device) for k in range(len(shared))]
@@ -222,20 +224,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 @lowers("contract")
 def contract(node: Node, static: Mapping[str, int]) -> Step:
     """An einsum of two operands; a plain product of matrices goes straight to torch's."""
-    named: list[Axis] = []
-
-    def letters(axes: Sequence[Axis]) -> str:
-        text = ""
-        for axis in axes:
-            at = position_of(named, axis)
-            if at is None:
-                at = len(named)
-                named.append(axis)
-            text += LETTERS[at]
-        return text
-
-    left, right = (letters(operand.axes) for operand in node.operands)
-    result = letters(node.axes)
+    left, right, result = _lettered([*(operand.axes for operand in node.operands), node.axes])
     if len(set(left)) != len(left) or len(set(right)) != len(right):
         raise ValueError(f"an axis stands twice in an operand of {node!r}")
     matrix = bool(left) and left[-1] == right[:1] and len(right) == 2 and result == left[:-1] + right[1]
@@ -250,3 +239,21 @@ def contract(node: Node, static: Mapping[str, int]) -> Step:
         return y if y.dtype == dtype else y.to(dtype)
 
     return step
+
+
+def _lettered(lists: Sequence[Sequence[Axis]]) -> list[str]:
+    """A letter for each axis of each list, one for what is the same.
+
+    An axis that stands exactly so in two lists is itself there; only what stands in one list alone is looked for by
+    `same`. So a sequence's length without a name isn't taken for the other sequence's axis of equal size.
+    """
+    plain = [[replace(axis, batch=False) for axis in axes] for axes in lists]
+    count = Counter(axis for axes in plain for axis in set(axes))
+    letters: dict[Axis, str] = {}
+    for axis in [axis for axis, times in count.items() if times > 1] + [
+        axis for axis, times in count.items() if times == 1
+    ]:
+        alike = [known for known in letters if count[axis] == 1 and same(known, axis)]
+        free = [known for known in alike if not any(known in axes and axis in axes for axes in plain)]
+        letters[axis] = letters[free[0]] if free else LETTERS[len(set(letters.values()))]
+    return ["".join(letters[axis] for axis in axes) for axes in plain]
