@@ -271,14 +271,16 @@ def _d_relu(b: Builder, x: Node, y: Node, dy: Node) -> Node:
     return b.where(b.greater(x, 0), dy, b.full_like(dy, 0))
 
 
-unary("negate", "-x.", _plain, lambda b, x, y, dy: b.negate(dy), whole=True, linear=True, example="-ones[n]")
+unary("negate", "The negative.", _plain, lambda b, x, y, dy: b.negate(dy), whole=True, linear=True, example="-ones[n]")
 unary("abs", "x without its sign; its gradient at 0 is 0.", _at_least_nonneg,
       lambda b, x, y, dy: b.multiply(dy, b.sign(x)), whole=True)  # fmt: skip
 unary("exp", "e to the power of x.", _always("NonNeg"), lambda b, x, y, dy: b.multiply(dy, y))
 unary("expm1", "exp(x) - 1, exact near 0.", _plain, lambda b, x, y, dy: b.multiply(dy, b.add(y, 1)))
-unary("log", "The natural logarithm.", _plain, lambda b, x, y, dy: b.divide(dy, x), nonneg=True)
+unary("log", "The natural logarithm.", _plain, lambda b, x, y, dy: b.divide(dy, x), nonneg=True,
+      example="log(ones[n] as NonNeg)")  # fmt: skip
 unary("log1p", "log(1 + x), exact near 0.", _nonneg_of_nonneg, lambda b, x, y, dy: b.divide(dy, b.add(x, 1)))
-unary("sqrt", "The square root; its gradient at 0 is 0.", _at_least_nonneg, _d_sqrt, nonneg=True)
+unary("sqrt", "The square root; its gradient at 0 is 0.", _at_least_nonneg, _d_sqrt, nonneg=True,
+      example="sqrt(ones[n] as NonNeg)")  # fmt: skip
 unary("rsqrt", "1 / sqrt(x).", _always("NonNeg"),
       lambda b, x, y, dy: b.multiply(dy, b.multiply(b.multiply(b.square(y), y), -0.5)))  # fmt: skip
 unary("square", "x times x.", _at_least_nonneg, lambda b, x, y, dy: b.multiply(dy, b.multiply(x, 2)), whole=True)

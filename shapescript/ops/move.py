@@ -124,7 +124,7 @@ register(
         "rename(x: [n], n=m) -> [m]",
         _relabel_rule,
         "x under other names for its axes.",
-        "rename(ones[n], n=m)",
+        "rename(ones[n], n=p)",
         _relabel_roles,
         LINEAR,
         lambda b, node, dy: (b.relabel(dy, node.operands[0].axes),),
