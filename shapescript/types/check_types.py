@@ -143,7 +143,8 @@ def _named_axis(scope: Scope, size: tree.Name) -> Axis | None:
         new = scope.new_axis(name)
         if new is not None:
             return new
-    similar = scope.similar(name, list(scope.known_axes()))
+    capital = name[:1].isupper()
+    similar = scope.similar(name, [other for other in scope.known_axes() if other[:1].isupper() == capital])
     helps = [f"did you mean `{similar}`?"] if similar else []
     if name[:1].isupper():
         if not helps:
@@ -151,7 +152,8 @@ def _named_axis(scope: Scope, size: tree.Name) -> Axis | None:
         helps = helps or [f"declare it, `dim {name} = 64`; a name that stands for any axis is small, `{name.lower()}`"]
         scope.report("E0201", f"there is no dim `{name}`", size, helps=helps)
     else:
-        scope.report("E0201", f"there is no axis `{name}` here", size, helps=helps)
+        notes = ("an axis variable stands in the type of a parameter first, from which a call binds it",)
+        scope.report("E0201", f"there is no axis `{name}` here", size, notes=notes, helps=helps)
     return None
 
 
