@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import platform
 import sys
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 
 from shapescript import __version__
 from shapescript.cli.main import UsageError
 from shapescript.cli.program_arguments import Help, program_arguments
-from shapescript.diagnostics.explain import NoExplanation
-from shapescript.diagnostics.explain import explain as explanation_of
 from shapescript.diagnostics.formats import show
 from shapescript.diagnostics.render import wants_colour
 from shapescript.session import OverrideError, Session, open_session
@@ -129,6 +127,9 @@ def plan(arguments: argparse.Namespace) -> int:
 
 def explain(arguments: argparse.Namespace) -> int:
     """Prints the page of a code."""
+    from shapescript.diagnostics.explain import NoExplanation
+    from shapescript.diagnostics.explain import explain as explanation_of
+
     try:
         page = explanation_of(arguments.code)
     except NoExplanation as error:
@@ -157,6 +158,8 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def installed(package: str) -> str:
     """A package's version, or that it isn't there."""
+    from importlib import metadata  # slow to load, and a check doesn't need it
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
