@@ -5,29 +5,33 @@ and the differentiator all read an op from here. The torch code of a primitive i
 
 The primitives, their operands and their attributes, on which the families and the lowerings agree:
 
-- elementwise, operands line up by `axes.same`, no attributes: `add subtract multiply divide floor_divide remainder power
-  maximum minimum` (x, y); `equal not_equal less less_equal greater greater_equal` (x, y) to bool; `and or` (x, y), `not` (x)
-  on bools; `where` (condition, x, y); one operand: `negate abs exp expm1 log log1p sqrt rsqrt square sin cos tanh sigmoid
-  relu gelu gelu_tanh silu softplus erf floor ceil round sign is_nan`; `cast`, `refine` with `element: Element`
-- `constant` (): `value`, `element`, a scalar; `iota` (): `over: Axis`, `element`; `size` (): `over: Axis`, `element`, a scalar
+- elementwise, operands line up by `axes.same`, no attributes: `add subtract multiply divide floor_divide remainder
+  power maximum minimum` (x, y); `equal not_equal less less_equal greater greater_equal` (x, y) to bool; `and or` (x,
+  y), `not` (x) on bools; `where` (condition, x, y); one operand: `negate abs exp expm1 log log1p sqrt rsqrt square
+  sin cos tanh sigmoid relu gelu gelu_tanh silu softplus erf floor ceil round sign is_nan`; `cast`, `refine` with
+  `element: Element`
+- `constant` (): `value`, `element`, a scalar; `iota` (): `over: Axis`, `element`; `size` (): `over: Axis`, `element`,
+  a scalar
 - `broadcast` (x): `axes`, the result's; it holds x's axes in any order
-- `sum max min prod any all logsumexp` (x): `over: tuple[Axis, ...]`; `argmax argmin` (x): `over: Axis`, to `Index[size]`
+- `sum max min prod any all logsumexp` (x): `over: tuple[Axis, ...]`; `argmax argmin` (x): `over: Axis`, to
+  `Index[size]`
 - `softmax log_softmax` (x): `over: Axis`; `layer_norm rms_norm` (x): `over: tuple[Axis, ...]`, `eps: float`
 - `cumsum cumprod sort argsort flip` (x): `over: Axis`; `roll` (x): `over: Axis`, `shift: Size`
-- `contract` (a, b): `axes`, the result's; an axis of a and b that the result lacks is summed. Within one operand no two axes
-  may be the same: relabel first
+- `contract` (a, b): `axes`, the result's; an axis of a and b that the result lacks is summed. Within one operand no
+  two axes may be the same: relabel first
 - `relabel` (x): `axes`, one for each axis of x in order, of equal size
 - `rearrange` (x): `axes`; the leaf parts of x's axes, in another order and grouping; leaves of size 1 come and go
 - `slice` (x): `over: Axis`, `start: Size`, `stop: Size`, `result: Axis`
 - `pad` (x): `over: Axis`, `before: Size`, `after: Size`, `value`, `result: Axis`
 - `concat` (x, ...): `over: Axis`, the result's joined axis, `position: int`, where it stands in every operand
-- `gather` (x, index): `over: Axis`, which leaves x. The index's axes that x has too, `over` apart, line up; its others
-  stand where `over` stood
-- `scatter_add` (x, index): `over: Axis`, `axes`, the result's. x has all axes of the index; an axis of the index that the
-  result has too, `over` apart, lines up, and the others are summed into `over`
+- `gather` (x, index): `over: Axis`, which leaves x. The index's axes that x has too, `over` apart, line up; its
+  others stand where `over` stood
+- `scatter_add` (x, index): `over: Axis`, `axes`, the result's. x has all axes of the index; an axis of the index that
+  the result has too, `over` apart, lines up, and the others are summed into `over`
 - `topk_values topk_indices` (x): `over: Axis`, `k: int`, `result: Axis`
-- `random_key` (): the number of the controller's call, an i64 scalar; `random_uniform random_normal` (key): `axes`, `place:
-  int`, `element`, in 0..1 or standard normal; `random_integers` (key): `axes`, `place: int`, `bound: Size`, to `Index[bound]`
+- `random_key` (): the number of the controller's call, an i64 scalar; `random_uniform random_normal` (key): `axes`,
+  `place: int`, `element`, in 0..1 or standard normal; `random_integers` (key): `axes`, `place: int`, `bound: Size`,
+  to `Index[bound]`
 - `stop_gradient` (x); `gradient` (loss, w): w's axes and element; the differentiate pass replaces it
 
 Imports of the IR's classes are for the type checker alone: the IR stands on this module.
@@ -137,7 +141,7 @@ def over_axes(attributes: Mapping[str, object]) -> tuple[Axis, ...]:
 
 
 def position_of(axes: Sequence[Axis], wanted: Axis) -> int | None:
-    """Where `wanted` stands among `axes`, by name where one of its name is there, else by `same`; None if it doesn't."""
+    """Where `wanted` stands among `axes`: by name where one of its name is there, else by `same`; None if nowhere."""
     return next(iter(places(wanted, axes)), None)
 
 
