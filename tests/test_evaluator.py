@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from shapescript.specialise.values import (
     OptimizerValue,
     flatten,
     is_tensor,
+    named_tensors,
     unflatten,
 )
 from shapescript.syntax.parse import parse
@@ -256,3 +258,122 @@ def test_bounds_are_torchs() -> None:
     assert kaiming.abs().max() <= math.sqrt(6 / 72) and kaiming.abs().max() > 0.9 * math.sqrt(6 / 72)
     q = initial("orthogonal", {}, (6, 4), F32, 0, "w")
     assert torch.allclose(q.T @ q, torch.eye(4), atol=1e-5)
+
+
+# --- models, modes and parts ----------------------------------------------------------------------------------------
+
+DEEP = """
+dim D = 4
+dim L = 12
+
+model Block:
+    param w: [D D] = normal(std=0.3)
+    param b: [D]   = zeros
+
+model Net:
+    blocks: [L] Block
+    param w: [D] = ones
+    bn: BatchNorm[D]
+
+data Row:
+    x: [D]
+    y: []
+
+fn hidden(mut m: Net, x: [b D]) -> [b D]:
+    h = x
+    for block in m.blocks:
+        h = h + tanh(h @ block.w + block.b)
+    return batch_norm(h, mut m.bn, over=b)
+
+fn loss(mut m: Net, x: [b D], y: [b]) -> [] NonNeg:
+    return mse(hidden(mut m, x) @ m.w, y)
+
+fn step(mut m: Net, x: [b D], y: [b], mut opt: SGD[Net], lr: float) -> ([] NonNeg, [] NonNeg):
+    l, g = value_and_grad(loss, mut m, x, y)
+    update(mut m, mut opt, clip(g, norm=0.1), lr=lr)
+    return l, norm(g)
+
+fn make() -> Net:
+    return Net(seed=0)
+
+fn optimizer(m: Net) -> SGD[Net]:
+    return sgd(m, lr=0.1)
+
+fn mixed(mut a: Net, b: Net):
+    average(mut a, b, keep=0.75)
+
+fn dropped(x: [n D]) -> [n D]:
+    return dropout(x, 0.5)
+
+fn noise(n: int) -> [n D]:
+    return normal[n D](std=1)
+
+fn rows(x: [n D]) -> float:
+    total = 0.0
+    for i in 0..3:
+        total = total + sum(x[D=i], over=n)
+        print(i, total)
+    return float(total)
+"""
+
+
+def test_a_deep_model_is_specialised_fast_and_trains_as_torchs(tmp_path: Path) -> None:
+    run = Run(DEEP, tmp_path)
+    model = run.call("make")
+    state = run.call("optimizer", model)
+    assert isinstance(model, ModelValue)
+    weights = {path: slots[name].data.clone().requires_grad_() for path, slots, name in named_tensors(model)}  # type: ignore[attr-defined]
+    x, y = torch.randn(7, 4, generator=torch.Generator().manual_seed(1)), torch.arange(7.0)
+    h = x
+    for index in range(12):
+        h = h + torch.tanh(h @ weights[f"blocks.{index}.w"] + weights[f"blocks.{index}.b"])
+    norm = torch.nn.BatchNorm1d(4, affine=False)
+    expected = torch.nn.functional.mse_loss(norm(h) @ weights["w"], y)
+    expected.backward()
+    begin = time.monotonic()
+    result = run.call("step", model, x, y, state, 0.5)
+    assert time.monotonic() - begin < 20
+    assert isinstance(result, tuple)
+    trained = [weight for path, weight in weights.items() if not path.startswith("bn")]
+    total = torch.sqrt(sum((weight.grad**2).sum() for weight in trained if weight.grad is not None))  # type: ignore[arg-type]
+    assert torch.allclose(data(result[0]), expected.detach(), rtol=1e-5)
+    assert torch.allclose(data(result[1]), total, rtol=1e-4)
+    for path, slots, name in named_tensors(model):
+        if path.startswith("bn"):
+            continue
+        weight = weights[path]
+        assert weight.grad is not None
+        wanted = weight.detach() - 0.5 * weight.grad * 0.1 / total
+        assert torch.allclose(slots[name].data, wanted, atol=1e-5), path  # type: ignore[attr-defined]
+    bn = model.fields["bn"]
+    assert isinstance(bn, ModelValue) and norm.running_mean is not None and norm.running_var is not None
+    assert torch.allclose(data(bn.fields["mean"]), norm.running_mean, atol=1e-5)
+    assert torch.allclose(data(bn.fields["var"]), norm.running_var, atol=1e-4)
+
+
+def test_an_average_of_models(tmp_path: Path) -> None:
+    run = Run(DEEP, tmp_path)
+    a, b = run.call("make"), run.call("make")
+    assert isinstance(a, ModelValue) and isinstance(b, ModelValue)
+    b.fields["w"] = DeviceTensor(torch.full((4,), 5.0), a.fields["w"].axes, F32)  # type: ignore[attr-defined]
+    run.call("mixed", a, b)
+    assert torch.allclose(data(a.fields["w"]), torch.full((4,), 2.0))
+    assert torch.equal(data(b.fields["w"]), torch.full((4,), 5.0))
+
+
+def test_dropout_is_nothing_outside_training_and_draws_are_new_at_each_call(tmp_path: Path) -> None:
+    run = Run(DEEP, tmp_path)
+    x = torch.randn(3, 4)
+    assert torch.equal(data(run.call("dropped", x)), x)
+    first, second = data(run.call("noise", 5)), data(run.call("noise", 5))
+    assert first.shape == (5, 4) and not torch.equal(first, second)
+    new = data(Run(DEEP, tmp_path).call("noise", 5))
+    assert torch.equal(data(Run(DEEP, tmp_path).call("noise", 5)), new)
+    assert not torch.equal(data(Run(DEEP, tmp_path, seed=1).call("noise", 5)), new)
+
+
+def test_tensors_in_a_controller_function(tmp_path: Path) -> None:
+    run = Run(DEEP, tmp_path)
+    x = torch.arange(8.0).reshape(2, 4)
+    assert run.call("rows", x) == 4.0 + 6.0 + 8.0
+    assert run.text == "0 4.0\n1 10.0\n2 18.0\n"

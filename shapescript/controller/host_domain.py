@@ -2,8 +2,8 @@
 
 Takes a program, where its functions run, the sizes of its dims and a device; gives `HostDomain`. A tensor operation in
 a controller function runs as a small graph of its own, kept by the operation and the axes of its operands. A call of
-a device function is specialised and run as a whole, and changes its `mut` arguments in place. Each run of a graph has
-a number, on which its random draws depend besides the seed.
+a device function is specialised and run as a whole, and changes its `mut` arguments in place. Each call of one, and
+each draw in a controller function, has a number, on which random numbers depend besides the seed.
 
 The atoms of a controller function's axes have values that tensors' shapes tell; a tensor carries those of its own.
 """
@@ -44,7 +44,7 @@ DRAWS = ("random_uniform", "random_normal", "random_integers")
 
 
 class HostDomain:
-    """Runs operations at once. `calls` counts runs of graphs; a checkpoint keeps it."""
+    """Runs operations at once. `calls` counts calls of device functions and draws; a checkpoint keeps it."""
 
     def __init__(
         self,
@@ -95,7 +95,8 @@ class HostDomain:
         sizes = dict(self.known)
         for tensor in tensors:
             sizes.update(tensor.sizes)
-        data = executor.run([tensor.data for tensor in tensors], sizes, self.key())[0]
+        key = self.key() if op in DRAWS else RandomKey(self.seed)
+        data = executor.run([tensor.data for tensor in tensors], sizes, key)[0]
         own = {atom: sizes[atom] for axis in node.axes for atom in _atoms(axis) if atom in sizes}
         return DeviceTensor(data, node.axes, node.element, own)
 

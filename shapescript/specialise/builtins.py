@@ -263,9 +263,9 @@ def schedule(kind: str, *, step: float, peak: float, floor: float = 0.0, **rest:
     if warmup and step < warmup:
         return peak * (step + 1) / warmup
     if kind == "exponential":
-        return max(floor, peak * rest["rate"] ** step)
+        return max(floor, peak * math.pow(rest["rate"], step))
     if kind == "steps":
-        return max(floor, peak * rest["factor"] ** (step // rest["every"]))
+        return max(floor, peak * math.pow(rest["factor"], step // rest["every"]))
     done = min(1.0, max(0.0, (step - warmup) / max(1.0, rest["total"] - warmup)))
     share = 1.0 - done if kind == "warmup_linear" else 0.5 * (1.0 + math.cos(math.pi * done))
     return floor + (peak - floor) * share

@@ -4,8 +4,7 @@ Takes a `TypedProgram` and a `Domain`; what an expression means is read from `us
 serves both domains: in the controller's, tensors are data and a device function is run as a whole; while a function is
 specialised, tensors are nodes, calls are put in line and loops unrolled.
 
-`training` is the mode of dropout and batch_norm; `changes` collects nothing but is the model that `value_and_grad`
-may change.
+`training` is the mode of dropout and batch_norm.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ def attribute(ev: Evaluator, frame: Frame, key: str, value: object) -> object:
     return value
 
 
-# --- fields, sizes, casts -----------------------------------------------------------------------------------------------
+# --- fields, sizes, casts ------------------------------------------------------------------------------------------
 
 
 def model_info(ev: Evaluator, model: tree.Model) -> ModelInfo:
@@ -382,7 +382,9 @@ def on_gradients(ev: Evaluator, op: str, values: list[Value]) -> Value:
         left = iter(tensors)
         parts = [next(left) if isinstance(value, GradientsValue) else value for value in values]
         element = tensors[0].element.base
-        ready = [scalar(ev, part, element) if not is_tensor(part) or not part.axes else part for part in parts]  # type: ignore[attr-defined]
+        ready: list[TensorValue] = [
+            part if isinstance(part, TENSORS) and part.axes else scalar(ev, part, element) for part in parts
+        ]
         name = "negate" if len(ready) == 1 else TENSOR_OPS[op]
         return ev.domain.emit(name, ready, {}, None)
 

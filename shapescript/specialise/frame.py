@@ -108,7 +108,7 @@ class Frame:
         return relabelled(self.domain, value, self.axes_of(of.axes))
 
 
-TENSORS = TensorValue.__args__  # type: ignore[attr-defined]
+TENSORS = TensorValue.__args__
 
 
 def relabelled(domain: Domain, value: TensorValue, axes: tuple[Axis, ...]) -> TensorValue:

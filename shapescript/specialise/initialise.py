@@ -108,4 +108,5 @@ def _orthogonal(shape: Sequence[int], key: int) -> torch.Tensor:
     drawn = _normal((max(rows, columns), min(rows, columns)), key)
     q, r = torch.linalg.qr(drawn)
     q = q * torch.sign(torch.diagonal(r))
-    return (q if rows >= columns else q.T).reshape(tuple(shape)).contiguous()
+    made: torch.Tensor = (q if rows >= columns else q.T).reshape(tuple(shape)).contiguous()
+    return made

@@ -50,7 +50,7 @@ def batch_norm(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) ->
     left = tuple(axis for axis in x.axes if axis not in over)
     state = {name: _under(ev, model.fields[name], left) for name in ("mean", "var")}
     if not ev.training:
-        return _normalised(a, x, state["mean"], state["var"], float(given["eps"]))  # type: ignore[arg-type]
+        return _normalised(a, x, state["mean"], state["var"], known_number(given["eps"]))
     count: TensorValue | None = None
     for axis in over:
         one = ev.domain.emit("size", (), {"over": axis, "element": x.element.base}, frame.span(expr))
@@ -61,10 +61,15 @@ def batch_norm(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) ->
     squares = ev.domain.emit("sum", (ev.domain.emit("square", (centred,), {}, None),), {"over": over}, frame.span(expr))
     variance = a.as_element(a.of("divide", squares, count), x.element.refined("NonNeg"))
     if "mut" in use.arguments:
-        _move(
-            ev, a, model, {"mean": mean, "var": a.of("divide", squares, _less_one(a, count))}, float(given["momentum"])
-        )  # type: ignore[arg-type]
-    return _normalised(a, x, mean, variance, float(given["eps"]))  # type: ignore[arg-type]
+        unbiased = a.of("divide", squares, _less_one(a, count))
+        _move(ev, a, model, {"mean": mean, "var": unbiased}, known_number(given["momentum"]))
+    return _normalised(a, x, mean, variance, known_number(given["eps"]))
+
+
+def known_number(value: Value) -> float:
+    """An option of a layer, a number."""
+    assert isinstance(value, (int, float))
+    return float(value)
 
 
 def _less_one(a: Arithmetic, count: TensorValue) -> TensorValue:

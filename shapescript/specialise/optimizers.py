@@ -44,9 +44,9 @@ class Arithmetic:
     def of(self, op: str, *operands: object, **attributes: object) -> TensorValue:
         """An operation; numbers and scalars of another float take the element of the first tensor with axes."""
         tensors = [each for each in operands if isinstance(each, TENSORS)]
-        numbers = [each for each in tensors if not each.element.is_bool] or tensors  # type: ignore[attr-defined]
-        like = next((each for each in numbers if each.axes), numbers[0])  # type: ignore[attr-defined]
-        element: Element = like.element  # type: ignore[attr-defined]
+        numbers = [each for each in tensors if not each.element.is_bool] or tensors
+        like = next((each for each in numbers if each.axes), numbers[0])
+        element: Element = like.element
         ready = [self.fit(each, element) for each in operands]
         return self.domain.emit(op, ready, attributes, None)
 
@@ -88,11 +88,11 @@ def update(domain: Domain, model: ModelValue, state: OptimizerValue, gradients: 
         owner, field = known[path]
         weight, gradient = owner[field], slots[name]
         assert isinstance(weight, TENSORS) and isinstance(gradient, TENSORS)
-        decay = float(state.options["weight_decay"])  # type: ignore[arg-type]
-        if len(weight.axes) < int(state.options["decay_axes"]):  # type: ignore[arg-type,attr-defined]
+        decay = _number(state, "weight_decay")
+        if len(weight.axes) < _number(state, "decay_axes"):
             decay = 0.0
-        one = RULES[state.kind](arithmetic, state, path, weight, gradient, rate, decay, step)  # type: ignore[arg-type]
-        owner[field] = arithmetic.as_element(one, weight.element)  # type: ignore[attr-defined]
+        one = RULES[state.kind](arithmetic, state, path, weight, gradient, rate, decay, step)
+        owner[field] = arithmetic.as_element(one, weight.element)
 
 
 def _sgd(
@@ -105,7 +105,7 @@ def _sgd(
     decay: float,
     step: TensorValue,
 ) -> TensorValue:
-    momentum = float(state.options["momentum"])  # type: ignore[arg-type]
+    momentum = _number(state, "momentum")
     if decay:
         g = a.of("add", g, a.scaled(w, decay))
     if momentum:
@@ -140,7 +140,7 @@ def _adam(
     step_size = a.of("divide", rate, _bias(a, beta1, step))
     root = a.domain.emit("sqrt", (a.as_element(_bias(a, beta2, step), F64.refined("NonNeg")),), {}, None)
     below = a.of("divide", a.domain.emit("sqrt", (second,), {}, None), root)
-    below = a.of("add", below, float(state.options["eps"]))  # type: ignore[arg-type]
+    below = a.of("add", below, _number(state, "eps"))
     return a.of("subtract", w, a.scaled(a.of("divide", first, below), step_size))
 
 
@@ -168,13 +168,20 @@ RULES = {"SGD": _sgd, "Adam": _adam, "AdamW": _adam, "Lion": _lion}
 
 def _tensor(value: object) -> TensorValue:
     assert isinstance(value, TENSORS)
-    return value  # type: ignore[return-value]
+    tensor: TensorValue = value
+    return tensor
 
 
 def _as_tensor(a: Arithmetic, number: Value) -> TensorValue:
     if isinstance(number, (int, float)):
         return a.domain.constant(float(number), constant_element(float(number), F64))
     return a.fit(number, F64)
+
+
+def _number(state: OptimizerValue, name: str) -> float:
+    value = state.options[name]
+    assert isinstance(value, (int, float))
+    return float(value)
 
 
 def _betas(state: OptimizerValue) -> tuple[float, float]:

@@ -145,7 +145,7 @@ def flatten(value: Value, form: Callable[[object], Hashable | None]) -> tuple[Ha
                 return Made(("batch", at.data, at.axis), slots(at.fields))
             case OptimizerValue():
                 kinds = tuple((name, Made(("slots",), slots(parts))) for name, parts in at.state.items())
-                options = tuple((name, Known("option", option)) for name, option in at.options.items())  # type: ignore[arg-type]
+                options = tuple((name, Known("option", option)) for name, option in at.options.items())
                 step = Made(("slots",), slots(at.step))
                 return Made(
                     ("optimizer", at.kind, at.type), (*kinds, ("options", Made(("slots",), options)), ("step", step))
