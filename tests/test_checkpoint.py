@@ -31,7 +31,7 @@ def model(value: float = 0.0, rows: int = 2) -> ModelValue:
 
 
 def optimizer(of: ModelValue, step: float, lr: float = 0.1) -> OptimizerValue:
-    state = {"first": {"w1": tensor(2, 3, value=step)}}
+    state: dict[str, dict[str, object]] = {"first": {"w1": tensor(2, 3, value=step)}}
     options: dict[str, object] = {"lr": lr, "betas": (0.9, 0.999), "decay_axes": None}
     return OptimizerValue("AdamW", KIND, options, state, {"w1": tensor(value=step)})
 
