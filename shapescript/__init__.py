@@ -19,12 +19,7 @@ FROM_SESSION = (
     "TensorDataset",
     "Windows",
     "WorkerError",
-    "adam",
-    "adamw",
     "check",
-    "lion",
-    "load",
-    "sgd",
 )
 
 
