@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -87,13 +88,13 @@ class Training:
     ],
 )
 def test_fifty_steps_are_torchs(
-    tmp_path: Path, kind: str, options: dict[str, object], made: type[torch.optim.Optimizer]
+    tmp_path: Path, kind: str, options: dict[str, Any], made: Callable[..., torch.optim.Optimizer]
 ) -> None:
     random = torch.Generator().manual_seed(1)
     start = drawn(random)
     ours = Training(tmp_path, kind, start, **options)
     theirs = {name: value.clone().requires_grad_() for name, value in start.items()}
-    optimizer = made(list(theirs.values()), **options)  # type: ignore[call-arg]
+    optimizer = made(list(theirs.values()), **options)
     for _ in range(50):
         gradients = drawn(random)
         ours.step(gradients)

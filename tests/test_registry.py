@@ -1,9 +1,10 @@
-"""Every op of the registry: its words, its example, its rule against what runs, its gradient, and torch's own function."""
+"""Every op of the registry: its words, its example, its rule against what runs, its gradient, and torch's function."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
@@ -35,12 +36,12 @@ class Case:
     """Operands by axes and element, attributes, and the torch function of the same meaning, if there is one."""
 
     operands: tuple[tuple[tuple[Axis, ...], Element], ...]
-    attributes: dict[str, object] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
     torch: Callable[..., torch.Tensor] | None = None
     differentiable: bool = True
 
 
-def one(function: Callable[..., torch.Tensor] | None, of: Element = F64, **attributes: object) -> Case:
+def one(function: Callable[..., torch.Tensor] | None, of: Element = F64, **attributes: Any) -> Case:
     return Case((((B, N), of),), attributes, function, of.is_float)
 
 
@@ -57,9 +58,9 @@ def normalised(x: torch.Tensor) -> torch.Tensor:
 
 
 SOFT = functional.softmax
-ALONG_N: dict[str, object] = {"over": N}
-OVER_N: dict[str, object] = {"over": (N,)}
-DRAW: dict[str, object] = {"axes": (B, N), "place": 7, "element": F64}
+ALONG_N: dict[str, Any] = {"over": N}
+OVER_N: dict[str, Any] = {"over": (N,)}
+DRAW: dict[str, Any] = {"axes": (B, N), "place": 7, "element": F64}
 KEY = (((), I64),)
 PAIR = (((B, N), F64), ((B, N), F64))
 PROBS = (((B, N), Element("f64", "Prob")), ((B, N), Element("f64", "Prob")))

@@ -95,17 +95,17 @@ def _scatter_rule(operands: Operands, attributes: Attributes) -> Tensor:
     numbers([x], "scatter_add")
     need_index(index, over, 1)
     if position_of(wanted, over) is None:
-        raise RuleError("E0302", f"the result of `scatter_add` has no axis `{over}`: it is `{show_axes(wanted)}`")
+        raise RuleError("E0305", f"the result of `scatter_add` has no axis `{over}`: it is `{show_axes(wanted)}`")
     for axis in index.axes:
         if position_of(x.axes, axis) is None:
-            raise RuleError("E0302", f"the index has an axis `{axis}`, which `{show_axes(x.axes)}` lacks", 0)
+            raise RuleError("E0305", f"the index has an axis `{axis}`, which `{show_axes(x.axes)}` lacks", 0)
     kept = _shared(wanted, over, index.axes)
     gone = [position_of(x.axes, axis) for axis in index.axes]
     expected = [x.axes[p] for i, p in enumerate(gone) if i in kept and p is not None]
     expected += [axis for p, axis in enumerate(x.axes) if p not in gone]
     for axis in wanted:
         if not same(axis, over) and position_of(expected, axis) is None:
-            raise RuleError("E0302", f"the result of `scatter_add` has `{axis}`, which no operand has", 0)
+            raise RuleError("E0305", f"the result of `scatter_add` has `{axis}`, which no operand has", 0)
     if len(expected) + 1 != len(wanted):
         raise RuleError("E0306", f"`scatter_add` can't make `{show_axes(wanted)}` of `{show_axes(x.axes)}`", 0)
     batch = [axis for axis in expected if axis.batch]

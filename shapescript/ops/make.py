@@ -104,7 +104,7 @@ def _gradient_rule(operands: Operands, attributes: Attributes) -> Tensor:
     count("gradient", operands, 2)
     loss, w = operands
     if loss.axes or not loss.element.is_float:
-        raise RuleError("E0611", f"what is differentiated is a scalar, and this is `{loss}`", 0)
+        raise RuleError("E0306", f"what is differentiated is a scalar, and this is `{loss}`", 0)
     return Tensor(w.axes, w.element.base)
 
 

@@ -77,7 +77,7 @@ def _broadcast_rule(operands: Operands, attributes: Attributes) -> Tensor:
         at = position_of(left, axis)
         if at is None:
             message = f"`broadcast` keeps every axis, and `{axis}` isn't in `{show_axes(wanted)}`"
-            raise RuleError("E0302", message, 0)
+            raise RuleError("E0305", message, 0)
         if axis.batch:
             batch.append(left[at])
         del left[at]
@@ -151,12 +151,12 @@ def _rearrange_rule(operands: Operands, attributes: Attributes) -> Tensor:
     for leaf in leaves(new):
         at = position_of(left, leaf)
         if at is None:
-            raise RuleError("E0401", f"`{leaf}` isn't a part of `{show_axes(old)}`", 0)
+            raise RuleError("E0403", f"`{leaf}` isn't a part of `{show_axes(old)}`", 0)
         if left[at].batch:
             batch.append(leaf)
         del left[at]
     if left:
-        raise RuleError("E0401", f"`rearrange` never drops an axis, and `{left[0]}` isn't in `{show_axes(new)}`", 0)
+        raise RuleError("E0406", f"`rearrange` never drops an axis, and `{left[0]}` isn't in `{show_axes(new)}`", 0)
     return Tensor(tuple(with_batch(a, any(leaf in batch for leaf in leaves([a]))) for a in new), operands[0].element)
 
 
@@ -195,7 +195,7 @@ def _slice_rule(operands: Operands, attributes: Attributes) -> Tensor:
     need_size(result.size, stop - start, f"the part {start}..{stop} of `{over}`")
     end = (over.size - stop).constant
     if (start.constant or 0) < 0 or (end is not None and end < 0):
-        raise RuleError("E0307", f"`{over}` is {over.size} long, so {start}..{stop} isn't a part of it", 0)
+        raise RuleError("E0311", f"`{over}` is {over.size} long, so {start}..{stop} isn't a part of it", 0)
     return Tensor(replaced(x.axes, at, with_batch(result, x.axes[at].batch)), x.element)
 
 

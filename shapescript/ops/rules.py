@@ -131,9 +131,9 @@ def need_size(got: Size, wanted: Size, what: str) -> None:
 
 
 def count(name: str, operands: Operands, wanted: int) -> None:
-    """Refuses another number of operands than the op has."""
+    """Refuses another number of operands than the op has: a mistake of the compiler, never of the program."""
     if len(operands) != wanted:
-        raise RuleError("E0604", f"`{name}` takes {wanted} operand{'s' if wanted != 1 else ''}, not {len(operands)}")
+        raise TypeError(f"`{name}` takes {wanted} operand{'s' if wanted != 1 else ''}, not {len(operands)}")
 
 
 def places_over(operand: Tensor, attributes: Attributes) -> list[int]:
