@@ -87,6 +87,7 @@ CASES: dict[str, Case] = {
     "cast": one(lambda x: x.double(), F64, element=F64),
     "refine": one(lambda x: x, F64, element=NONNEG),
     "stop_gradient": Case((((B, N), F64),), {}, lambda x: x, False),
+    "require_finite": one(lambda x: x, F64, what="a test"),
     "constant": Case((), {"value": 2.5, "element": F64}, lambda: torch.tensor(2.5, dtype=torch.float64), False),
     "iota": Case((), {"over": N, "element": INDEX_N}, lambda: torch.arange(4), False),
     "size": Case((), {"over": B, "element": F64}, lambda: torch.tensor(3.0, dtype=torch.float64), False),

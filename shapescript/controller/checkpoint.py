@@ -230,6 +230,9 @@ def write(path: str | Path, what: Contents) -> None:
     place = Path(path)
     temporary = place.with_name(f".{place.name}.{os.getpid()}.shapescript-part")
     metadata = {METADATA: json.dumps({"numbers": what.numbers, "calls": what.calls})}
+    if place.exists() and not place.is_file():
+        kind = "a folder" if place.is_dir() else "a device or a pipe"
+        raise CheckpointError(f"`{path}` can't be written: {kind} is there, not a file")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(place)

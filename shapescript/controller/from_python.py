@@ -17,6 +17,7 @@ from shapescript.controller.datasets import Batches as DatasetBatches
 from shapescript.controller.datasets import Dataset as Examples
 from shapescript.controller.errors import Error
 from shapescript.controller.host_batches import HostBatches
+from shapescript.controller.output import Output
 from shapescript.source import Span
 from shapescript.specialise.domain import problem
 from shapescript.specialise.frame import Frame, relabelled
@@ -213,6 +214,6 @@ class HostDataset:
         """Other examples of the same data."""
         return HostDataset(examples, self.of)
 
-    def batches(self, batches: DatasetBatches, program: TypedProgram) -> HostBatches:
+    def batches(self, batches: DatasetBatches, program: TypedProgram, output: Output) -> HostBatches:
         """In batches."""
-        return HostBatches(batches, program.data_of[self.of.data])
+        return HostBatches(batches, program.data_of[self.of.data], output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shapescript.controller.datasets import Batches
+from shapescript.controller.output import Output
 from shapescript.specialise.values import BatchValue, DeviceTensor
 from shapescript.types.axes import Axis
 from shapescript.types.kinds import Tensor
@@ -12,18 +13,19 @@ from shapescript.types.typed import DataInfo
 
 
 class HostBatches:
-    """The batches of a dataset, gone through in order."""
+    """The batches of a dataset, gone through in order; `output` shows how far a loop has come."""
 
-    def __init__(self, batches: Batches, info: DataInfo) -> None:
+    def __init__(self, batches: Batches, info: DataInfo, output: Output) -> None:
         self.batches = batches
         self.info = info
+        self.output = output
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[BatchValue]:
         axis = Axis.named("batch", batch=True)
-        for rows in self.batches:
+        for rows in self.output.track(self.batches, self.batches.known_length()):
             fields: dict[str, object] = {}
             for name, member in self.info.fields.items():
                 kind = member.type

@@ -169,12 +169,14 @@ def _on_dataset(change: Callable[[Evaluator, Value, dict[str, Value]], Value]) -
 def _by_method(name: str) -> Callable[[Evaluator, Value, dict[str, Value]], Value]:
     def change(ev: Evaluator, data: Value, given: dict[str, Value]) -> Value:
         if isinstance(data, HostBatches):
-            return HostBatches(getattr(data.batches, name)(**given), data.info)
+            return HostBatches(getattr(data.batches, name)(**given), data.info, data.output)
         assert isinstance(data, HostDataset)
         result = getattr(data.examples, name)(**given)
         if isinstance(result, tuple):
             return tuple(data.with_examples(each) for each in result)
-        return data.batches(result, ev.program) if name == "batches" else data.with_examples(result)
+        if name == "batches":
+            return data.batches(result, ev.program, _domain(ev).output)
+        return data.with_examples(result)
 
     return change
 

@@ -16,6 +16,7 @@ from shapescript.controller.errors import DeviceError, Error, ShapeError
 from shapescript.controller.host_domain import HostDomain, host_evaluator
 from shapescript.controller.output import Output
 from shapescript.controller.python_modules import attribute, call_python, import_python
+from shapescript.diagnostics.render import render_all
 from shapescript.placement.kinds import Kind, Placement
 from shapescript.specialise.expressions import evaluate
 from shapescript.syntax import tree
@@ -61,6 +62,8 @@ def run_program(
         evaluator.run(frame, arguments)
     finally:
         output.close()
+        if domain.specialiser.warnings:  # once, last, where it isn't lost among the output
+            output.errors.write(render_all(domain.specialiser.warnings))
 
 
 def import_all(program: TypedProgram, folder: Path) -> None:

@@ -361,3 +361,23 @@ register(
         (FIRST,),
     )
 )
+
+
+def _finite_rule(operands: Operands, attributes: Attributes) -> Tensor:
+    need_float(operands[0], "require_finite")
+    attribute(attributes, "what", str)
+    return operands[0]
+
+
+register(
+    Op(
+        "require_finite",
+        "clip(g, norm=1)",
+        _finite_rule,
+        "x as it is; an infinite value or nan is an error that says what it is.",
+        "clip(g, norm=1)",
+        roles_by_name,
+        (),
+        _d_same,
+    )
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from shapescript.source import Span
 from shapescript.specialise.domain import Builtin, problem
 from shapescript.specialise.evaluator import Evaluator
 from shapescript.specialise.expressions import arguments_of, evaluate, model_info
@@ -100,18 +101,38 @@ def _update(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Va
     return None
 
 
-def _total(a: Arithmetic, gradients: Value) -> TensorValue:
-    """The norm over all tensors of a value."""
+def _largest(a: Arithmetic, tensor: TensorValue) -> TensorValue:
+    """The greatest absolute value of a tensor."""
+    size = a.domain.emit("abs", (tensor,), {}, None)
+    return a.domain.emit("max", (size,), {"over": tensor.axes}, None) if tensor.axes else size
+
+
+def _total(a: Arithmetic, gradients: Value, span: Span | None = None) -> TensorValue:
+    """The norm over all tensors of a value: of their parts of the greatest one, so that no square overflows.
+
+    With a `span` a value that is infinite or no number is an error there, which names the field.
+    """
+    tensors = {path: slots[name] for path, slots, name in named_tensors(gradients)}
+    if not tensors:
+        return a.domain.constant(0.0, NONNEG)
+    greatest: TensorValue | None = None
+    for path, tensor in tensors.items():
+        own = _largest(a, tensor)  # type: ignore[arg-type]
+        if span is not None:
+            own = a.domain.emit("require_finite", (own,), {"what": f"the gradient of `{path}`"}, span)
+        greatest = own if greatest is None else a.of("maximum", greatest, own)
+    assert greatest is not None
+    scale = a.of("where", a.of("greater", greatest, 0.0), greatest, 1.0)
     total: TensorValue | None = None
-    for _, slots, name in named_tensors(gradients):
-        tensor: TensorValue = slots[name]  # type: ignore[assignment]
-        square = a.domain.emit("square", (tensor,), {}, None)
+    for tensor in tensors.values():
+        assert isinstance(tensor, TENSORS)
+        square = a.domain.emit("square", (a.of("divide", tensor, scale),), {}, None)
         if tensor.axes:
             square = a.domain.emit("sum", (square,), {"over": tensor.axes}, None)
         total = square if total is None else a.of("add", total, square)
-    if total is None:
-        return a.domain.constant(0.0, NONNEG)
-    return a.domain.emit("sqrt", (a.as_element(total, total.element.refined("NonNeg")),), {}, None)
+    assert total is not None
+    root = a.domain.emit("sqrt", (a.as_element(total, total.element.refined("NonNeg")),), {}, None)
+    return a.as_element(a.of("multiply", root, scale), total.element.refined("NonNeg"))
 
 
 def _norm(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Value:
@@ -122,7 +143,7 @@ def _clip(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Valu
     a = Arithmetic(ev.domain)
     gradients = copied(evaluate(ev, frame, use.arguments["g"]))
     most = evaluate(ev, frame, use.arguments["norm"])
-    total = _total(a, gradients)
+    total = _total(a, gradients, frame.span(expr))
     over = a.of("greater", total, most)
     # where nothing is clipped the divisor is 1, so that a norm of 0 divides nothing
     most_tensor = a.fit(most, total.element)

@@ -24,7 +24,7 @@ def dropout(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Va
     assert isinstance(x, TENSORS)
     if not ev.training or rate == 0:
         return x
-    if isinstance(rate, (int, float)) and not 0 <= rate < 1:
+    if isinstance(rate, (int, float)) and not 0 <= rate <= 1:
         raise problem("E2111", f"the rate of a dropout is in 0..1, and this is {rate}", frame.span(expr))
     a = Arithmetic(ev.domain)
     tensor: TensorValue = x
@@ -34,7 +34,8 @@ def dropout(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Va
     )
     kept = a.of("greater_equal", drawn, rate)
     if isinstance(rate, (int, float)):
-        grown = a.of("multiply", tensor, 1.0 / (1.0 - rate))
+        # at a rate of 1 nothing is kept, and nothing need grow
+        grown = a.of("multiply", tensor, 1.0 / (1.0 - rate) if rate < 1 else 0.0)
     else:
         grown = a.of("divide", tensor, a.of("subtract", 1.0, rate))
     return a.of("where", kept, grown, 0.0)

@@ -176,6 +176,19 @@ def unchanged(node: Node, static: Mapping[str, int]) -> Step:
     return lambda run, x: x
 
 
+@lowers("require_finite")
+def require_finite(node: Node, static: Mapping[str, int]) -> Step:
+    """x itself, looked at."""
+    what = str(node.attributes["what"])
+
+    def step(run: Run, x: torch.Tensor) -> torch.Tensor:
+        if not bool(torch.isfinite(x).all()):
+            raise ValueProblem(f"{what} isn't finite: it holds {float(x.max())}")
+        return x
+
+    return step
+
+
 @lowers("constant")
 def constant(node: Node, static: Mapping[str, int]) -> Step:
     """A scalar."""
