@@ -372,10 +372,10 @@ def _finite_rule(operands: Operands, attributes: Attributes) -> Tensor:
 register(
     Op(
         "require_finite",
-        "clip(g, norm=1)",
+        "require_finite(x: [..]) -> [..]",
         _finite_rule,
-        "x as it is; an infinite value or nan is an error that says what it is.",
-        "clip(g, norm=1)",
+        "x as it is; what `clip` asks of a gradient: an infinite value or nan is an error that says where.",
+        "ones[n]",
         roles_by_name,
         (),
         _d_same,
