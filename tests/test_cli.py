@@ -267,12 +267,22 @@ def test_ctrl_c_says_one_line(folder: Path) -> None:
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "shapescript", "forever.ss"]
-    with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stderr is not None
+
+    def listen() -> None:
+        """A shell starts what runs in the background with the signal ignored, and a child inherits that."""
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    process = subprocess.Popen(
+        command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=listen
+    )
+    try:
+        assert process.stdout is not None
         assert process.stdout.readline() == b"on\n"
         process.send_signal(signal.SIGINT)
-        errors = process.stderr.read()
-        assert process.wait(timeout=30) == 130
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
     assert errors == b"\ninterrupted\n"
 
 

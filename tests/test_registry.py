@@ -65,6 +65,8 @@ KEY = (((), I64),)
 PAIR = (((B, N), F64), ((B, N), F64))
 PROBS = (((B, N), Element("f64", "Prob")), ((B, N), Element("f64", "Prob")))
 
+EXTERN = {"target": "torch.neg", "axes": (B, N), "element": F64, "place": 0}
+
 CASES: dict[str, Case] = {
     "add": two(torch.add), "subtract": two(torch.subtract), "multiply": two(torch.multiply),
     "divide": two(torch.divide), "maximum": two(torch.maximum), "minimum": two(torch.minimum),
@@ -88,6 +90,7 @@ CASES: dict[str, Case] = {
     "refine": one(lambda x: x, F64, element=NONNEG),
     "stop_gradient": Case((((B, N), F64),), {}, lambda x: x, False),
     "require_finite": one(lambda x: x, F64, what="a test"),
+    "extern": Case((((B, N), F64),), EXTERN, torch.neg, False),
     "constant": Case((), {"value": 2.5, "element": F64}, lambda: torch.tensor(2.5, dtype=torch.float64), False),
     "iota": Case((), {"over": N, "element": INDEX_N}, lambda: torch.arange(4), False),
     "size": Case((), {"over": B, "element": F64}, lambda: torch.tensor(3.0, dtype=torch.float64), False),

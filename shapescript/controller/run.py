@@ -68,6 +68,12 @@ def run_program(
 
 def import_all(program: TypedProgram, folder: Path) -> None:
     """Imports the modules of Python that a program names, before anything runs: a missing one costs no training."""
+    for extern in program.externs.values():
+        assert isinstance(extern.node, tree.Extern)
+        target = extern.node.target
+        span = program.source.span(target.start, target.end)
+        module, _, name = target.value.rpartition(".")
+        attribute(import_python(module, folder, span), name, span)
     for info in program.imports.values():
         if info.python:
             import_python(info.module, folder, program.source.span(info.node.start, info.node.end))

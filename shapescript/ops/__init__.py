@@ -11,6 +11,7 @@ from shapescript.ops import (  # noqa: F401  (they fill the registry)
     make,
     move,
     product,
+    python,
     reduce,
     statistics,
 )

@@ -10,6 +10,7 @@ The primitives, their operands and their attributes, on which the families and t
   y), `not` (x) on bools; `where` (condition, x, y); one operand: `negate abs exp expm1 log log1p sqrt rsqrt square
   sin cos tanh sigmoid relu gelu gelu_tanh silu softplus erf floor ceil round sign is_nan`; `cast`, `refine` with
   `element: Element`
+- `extern` (x, ...): `target: str`, `axes`, `element`, `place: int`; Python, called at each run
 - `require_finite` (x): `what: str`, for the error's words
 - `constant` (): `value`, `element`, a scalar; `iota` (): `over: Axis`, `element`; `size` (): `over: Axis`, `element`,
   a scalar

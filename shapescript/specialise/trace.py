@@ -22,9 +22,9 @@ from shapescript.specialise.values import TensorValue, Value, is_tensor
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis
 from shapescript.types.element import Element
-from shapescript.types.kinds import Type
+from shapescript.types.kinds import Tensor, Type
 from shapescript.types.size import Size, SizeError
-from shapescript.types.uses import BuiltinUse
+from shapescript.types.uses import BuiltinUse, Default, ExternUse
 
 DRAWS = ("random_uniform", "random_normal", "random_integers")
 
@@ -66,6 +66,9 @@ class TraceDomain:
         assert len(nodes) == len(operands), f"an operand of `{op}` isn't a node"
         if op == "random_key":
             return self.builder.random_key()
+        if op == "extern":  # two calls are two, even with the same arguments
+            self._draws += 1
+            attributes = {**attributes, "place": self._draws}
         if op in DRAWS:
             self._draws += 1
             attributes = {**attributes, "place": self._draws}
@@ -143,4 +146,28 @@ def _show(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Valu
     return None
 
 
-TRACED: dict[str, Builtin] = {**SHARED, "show": _show}
+def _extern(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Value:
+    """A call of an `extern fn`: an operation, which calls Python when the graph runs."""
+    own = ev.program.uses[expr]
+    assert isinstance(own, ExternUse)
+    if not isinstance(own.result, Tensor):
+        message = f"an `extern fn` in a device function gives one tensor, and this gives {own.result}"
+        raise problem("E2116", message, frame.span(expr))
+    info = ev.program.function_of[own.function]
+    operands: list[TensorValue] = []
+    for argument in own.arguments:
+        inner = ev.frame(info.source, info) if isinstance(argument, Default) else frame
+        value = evaluate(ev, inner, argument.value if isinstance(argument, Default) else argument)
+        if not is_tensor(value):
+            message = "an `extern fn` in a device function takes tensors"
+            raise problem("E2116", message, frame.span(expr))
+        operands.append(value)  # type: ignore[arg-type]
+    attributes = {
+        "target": own.function.target.value,
+        "axes": frame.axes_of(own.result.axes),
+        "element": frame.element(own.result.element),
+    }
+    return ev.domain.emit("extern", operands, attributes, frame.span(expr))
+
+
+TRACED: dict[str, Builtin] = {**SHARED, "show": _show, "extern": _extern}

@@ -19,11 +19,12 @@ import torch
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.reference import (  # noqa: F401  (they fill the table)
     lowering_elementwise,
+    lowering_python,
     lowering_random,
     lowering_reductions,
     lowering_shapes,
 )
-from shapescript.devices.reference.lowering import LOWERINGS, Run, Step, ValueProblem
+from shapescript.devices.reference.lowering import LOWERINGS, PythonProblem, Run, Step, ValueProblem
 from shapescript.diagnostics.diagnostic import Diagnostic, Label, ProgramError
 from shapescript.ir.graph import Graph, Node
 from shapescript.types.axes import show_axes
@@ -143,6 +144,8 @@ def _perform(line: _Line, run: Run, values: Sequence[torch.Tensor | None]) -> to
         return line.step(run, *(values[number] for number in line.operands))
     except ValueProblem as problem:
         raise _blamed("E2101", str(problem), line.node) from problem
+    except PythonProblem as problem:
+        raise _blamed("E2114", str(problem), line.node) from problem.__cause__
     except SizeError as error:
         raise _blamed("E2102", str(error), line.node) from error
     except torch.OutOfMemoryError as error:

@@ -37,6 +37,10 @@ class ValueProblem(Exception):
     """A value that an operation can't take; the executor adds the place in the program."""
 
 
+class PythonProblem(Exception):
+    """Python code that raised; its cause is the exception, and the executor adds the place in the program."""
+
+
 @dataclass(frozen=True)
 class Run:
     """What is known of one run: the batch's counts, where it runs, and the random key.
