@@ -61,10 +61,16 @@ def unpacked(folder: Path) -> tuple[Path, list[str]]:
         return folder / "unpacked", archive.namelist()
 
 
+WITHOUT_EDITABLE = """import sys
+sys.meta_path = [finder for finder in sys.meta_path if "ditable" not in getattr(finder, "__name__", "")]
+"""
+"""An editable install hands out the tree's modules wherever the package at hand lacks one."""
+
+
 def run_there(folder: Path, code: str) -> str:
     """What Python code prints with the unpacked package, and not the tree's, to import."""
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", WITHOUT_EDITABLE + code],
         cwd=folder.parent,
         env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
