@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -305,3 +306,21 @@ def test_a_check_takes_a_quarter_of_a_second(folder: Path) -> None:
     # on a machine that is slow or busy, where a bare Python needs more than 60 ms, the limit grows with it
     limit = 0.25 * max(1.0, bare / 0.06)
     assert seconds([sys.executable, "-m", "shapescript", "check", "chapter.ss"], folder) < limit
+
+
+def test_a_step_is_compiled_once_for_all_batches_and_rates(folder: Path) -> None:
+    (folder / "rows.py").write_text("def load():\n    return [{'x': [float(i), 1.0]} for i in range(10)]\n")
+    (folder / "train.ss").write_text(
+        "devices cpu\n\ndim D = 2\n\nimport python rows\n\nmodel M:\n    param w: [D] = ones\n\n"
+        "data Row:\n    x: [D]\n\n"
+        "fn loss(m: M, batch: [b] Row) -> []:\n    return mean(square(sum(batch.x * m.w, over=D)), over=b)\n\n"
+        "fn step(mut m: M, mut opt: SGD[M], batch: [b] Row, lr: float) -> []:\n"
+        "    l, g = value_and_grad(loss, m, batch)\n    update(mut m, mut opt, g, lr=lr)\n    return l\n\n"
+        "fn main():\n    m = M(seed=0)\n    opt = sgd(m, lr=0.1)\n    for epoch in 0..3:\n"
+        "        for batch in rows.load() as Dataset[Row] |> batches(4):\n"
+        "            print(step(mut m, mut opt, batch, 0.01 / (epoch + 1)))\n"
+    )
+    done = run_process(["run", "--plan", "train.ss"], folder)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 9
+    assert re.fullmatch(r"fn step: specialised 1 times, \d+\.\d\d s\n", done.stderr)

@@ -67,20 +67,24 @@ def run(arguments: argparse.Namespace) -> int:
     except Help as help:
         print(help)
         return 0
-    return run_main(session, values)
+    return run_main(session, values, count=arguments.plan)
 
 
-def run_main(session: Session, values: dict[str, object]) -> int:
-    """Runs a checked program's `main`."""
+def run_main(session: Session, values: dict[str, object], count: bool = False) -> int:
+    """Runs a checked program's `main`; `count`: says afterwards what was specialised."""
     from shapescript.controller.errors import Error
     from shapescript.controller.run import run_program
 
     try:
-        run_program(session.typed, session.placed.kinds, values, session.seed, session.path)
+        specialised = run_program(session.typed, session.placed.kinds, values, session.seed, session.path)
     except Error as error:
         sys.stdout.flush()
         print(f"error: {error}", file=sys.stderr)
         return 1
+    if count:
+        sys.stdout.flush()
+        for name, often in specialised.items():
+            print(f"fn {name}: specialised {often.times} times, {often.seconds:.2f} s", file=sys.stderr)
     return 0
 
 

@@ -140,6 +140,7 @@ def parser() -> argparse.ArgumentParser:
         "shapescript run --devices 'cpu[0 1 2]' --seed 7 train.ss --epochs 3",
     )
     overrides(part)
+    part.add_argument("--plan", action="store_true", help="say afterwards what was compiled, and how often")
     part.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of every random draw (0)")
     part.add_argument("file", metavar="FILE")
     part.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")

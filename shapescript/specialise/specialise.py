@@ -8,6 +8,7 @@ back into their containers. Several devices are another part's: it runs the same
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -91,6 +92,14 @@ class Outcome:
     shown: list[tuple[str, DeviceTensor]]
 
 
+@dataclass
+class Specialised:
+    """How often a function was specialised, and the seconds that took in all."""
+
+    times: int = 0
+    seconds: float = 0.0
+
+
 class Specialiser:
     """Makes plans and keeps them."""
 
@@ -106,7 +115,7 @@ class Specialiser:
         self.device = torch.device(device)
         self.make_runner = make_runner or (lambda graph: Executor(graph, self.device))
         self.plans: dict[Hashable, Plan] = {}
-        self.specialisations: dict[tree.Function, int] = {}
+        self.specialisations: dict[tree.Function, Specialised] = {}
         self.warnings: list[Diagnostic] = []
         self._seen_numbers: dict[tree.Function, list[tuple[object, ...]]] = {}
 
@@ -120,8 +129,10 @@ class Specialiser:
         plan_key = (function, statics, form)
         plan = self.plans.get(plan_key)
         if plan is None:
+            start = time.perf_counter()
             self._count(info, function, arguments)
             plan = self._make(info, function, binding, form, leaves)
+            self.specialisations[function].seconds += time.perf_counter() - start
             self.plans[plan_key] = plan
         tensors = [self._tensor(leaf) for leaf in leaves]
         outputs = plan.runner.run(tensors, binding.counts, key)
@@ -196,7 +207,8 @@ class Specialiser:
 
     def _count(self, info: FunctionInfo, function: tree.Function, arguments: Sequence[Value]) -> None:
         """Counts a specialisation; one too many whose `int` arguments differ gets W1806, once."""
-        count = self.specialisations[function] = self.specialisations.get(function, 0) + 1
+        specialised = self.specialisations.setdefault(function, Specialised())
+        count = specialised.times = specialised.times + 1
         numbers = tuple(value if isinstance(value, int) else None for value in arguments)
         seen = self._seen_numbers.setdefault(function, [])
         seen.append(numbers)
