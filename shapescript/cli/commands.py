@@ -9,8 +9,8 @@ from importlib import util
 from pathlib import Path
 
 from shapescript import __version__
-from shapescript.cli.main import UsageError
 from shapescript.cli.program_arguments import Help, program_arguments
+from shapescript.cli.usage import UsageError
 from shapescript.diagnostics.formats import show
 from shapescript.diagnostics.render import wants_colour
 from shapescript.session import OverrideError, Session, open_session

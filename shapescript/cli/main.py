@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from shapescript import __version__
+from shapescript.cli.usage import UsageError
 from shapescript.diagnostics.diagnostic import ProgramError
 from shapescript.diagnostics.formats import FORMATS, show
 from shapescript.diagnostics.render import wants_colour
@@ -33,10 +34,6 @@ examples:
 
 `shapescript COMMAND --help` says more. `shapescript FILE ARGS` is `shapescript run FILE ARGS`.
 """
-
-
-class UsageError(Exception):
-    """A command line that can't be; `str(error)` says why."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

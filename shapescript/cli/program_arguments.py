@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shapescript.cli.main import UsageError
+from shapescript.cli.usage import UsageError
 from shapescript.diagnostics.suggest import nearest
 from shapescript.types.kinds import Host
 from shapescript.types.typed import FunctionInfo, ParameterInfo
