@@ -63,15 +63,19 @@ def p_named_type(p: Production) -> None:
     p[0] = tree.NamedType(*ends(p), None, p[1].text, None)
 
 
-@rule("generic : NAME targs | NAME DOT NAME | NAME DOT NAME targs")
+@rule("named : NAME DOT NAME")
+def p_dotted_type(p: Production) -> None:
+    """`nets.Mlp`; among a type's arguments it is read as a size, and the checker knows which it is."""
+    p[0] = tree.NamedType(*ends(p), p[1].text, p[3].text, None)
+
+
+@rule("generic : NAME targs | NAME DOT NAME targs")
 def p_generic_type(p: Production) -> None:
-    """`Index[V]`, `nets.Mlp`, `nets.Linear[D 2]`."""
+    """`Index[V]`, `nets.Linear[D 2]`."""
     dotted = len(p) > 3
-    arguments = None if len(p) == 4 else p[len(p) - 1]
-    end = p[3].end if arguments is None else arguments[1]
+    arguments, end = p[len(p) - 1]
     name = p[3 if dotted else 1].text
-    given = None if arguments is None else arguments[0]
-    p[0] = tree.NamedType(p[1].start, end, p[1].text if dotted else None, name, given)
+    p[0] = tree.NamedType(p[1].start, end, p[1].text if dotted else None, name, arguments)
 
 
 @rule("targs : LBRACK targlist RBRACK | LAXES targlist RBRACK")
@@ -100,6 +104,13 @@ def p_size_name(p: Production) -> None:
     """An axis or a dim."""
     token = p[1]
     p[0] = tree.Name(token.start, token.end, token.text)
+
+
+@rule("size : NAME DOT NAME")
+def p_size_dotted(p: Production) -> None:
+    """A dim of another file."""
+    module, name = p[1], p[3]
+    p[0] = tree.Attribute(*ends(p), tree.Name(module.start, module.end, module.text), name.text, name.start)
 
 
 @rule("size : NUMBER")
