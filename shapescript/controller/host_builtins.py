@@ -161,7 +161,8 @@ def _on_dataset(change: Callable[[Evaluator, Value, dict[str, Value]], Value]) -
         try:
             return change(ev, numbers.pop("data"), numbers)
         except Error as error:
-            raise problem("E2111", str(error), frame.span(expr)) from error
+            message, *notes = map(str.strip, str(error).splitlines())
+            raise problem("E2111", message, frame.span(expr), notes) from error
 
     return changed
 
@@ -216,7 +217,8 @@ def _file(run: Callable[[Evaluator, Frame, BuiltinUse], None]) -> Builtin:
         try:
             run(ev, frame, use)
         except Error as error:
-            raise problem("E2111", str(error), frame.span(expr)) from error
+            message, *notes = map(str.strip, str(error).splitlines())
+            raise problem("E2111", message, frame.span(expr), notes) from error
         return None
 
     return done

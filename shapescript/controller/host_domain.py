@@ -167,11 +167,13 @@ class HostDomain:
 
     # --- functions
 
-    def enter(self, function: tree.Function, arguments: list[Value], frame: Frame) -> tuple[bool, Value]:
+    def enter(
+        self, function: tree.Function, arguments: list[Value], frame: Frame, training: bool
+    ) -> tuple[bool, Value]:
         """Runs a device function as a whole."""
         if not self.is_device(function):
             return False, None
-        outcome = self.specialiser.run(function, arguments, frame, self.key())
+        outcome = self.specialiser.run(function, arguments, frame, self.key(), training)
         info = self.program.function_of[function]
         for at, tensor in outcome.replaced.items():
             frame.locals[info.parameters[at].name] = tensor

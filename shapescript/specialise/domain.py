@@ -65,8 +65,13 @@ class Domain(Protocol):
             ProgramError: the value isn't of that type.
         """
 
-    def enter(self, function: tree.Function, arguments: list[Value], frame: Frame) -> tuple[bool, Value]:
-        """Runs a function as a whole where the domain does that; (False, None) where it is evaluated here."""
+    def enter(
+        self, function: tree.Function, arguments: list[Value], frame: Frame, training: bool
+    ) -> tuple[bool, Value]:
+        """Runs a function as a whole where the domain does that; (False, None) where it is evaluated here.
+
+        `training`: dropout and batch_norm in it act as in training.
+        """
 
 
 def problem(code: str, message: str, span: Span, notes: Sequence[str] = (), helps: Sequence[str] = ()) -> ProgramError:

@@ -147,7 +147,7 @@ class Evaluator:
             self.received(callee, value, parameter.type)
             for parameter, value in zip(info.parameters, values, strict=True)
         ]
-        done, result = self.domain.enter(info.node, arguments, callee)
+        done, result = self.domain.enter(info.node, arguments, callee, self.training)
         if done:
             return callee.conform(result, info.result)
         for parameter, value in zip(info.parameters, arguments, strict=True):

@@ -119,19 +119,29 @@ class Specialiser:
         self.warnings: list[Diagnostic] = []
         self._seen_numbers: dict[tree.Function, list[tuple[object, ...]]] = {}
 
-    def run(self, function: tree.Function, arguments: Sequence[Value], frame: Frame, key: RandomKey) -> Outcome:
-        """A call of a device function by the controller; `frame` is the caller's side of it."""
+    def run(
+        self,
+        function: tree.Function,
+        arguments: Sequence[Value],
+        frame: Frame,
+        key: RandomKey,
+        training: bool = False,
+    ) -> Outcome:
+        """A call of a device function by the controller; `frame` is the caller's side of it.
+
+        `training`: the mode in which the call stands; what is differentiated is in training in any case.
+        """
         info = self.program.function_of[function]
         binding = bind_arguments(info, arguments, self.sizes)
         values = [self._typed(info, binding, frame, at, value) for at, value in enumerate(arguments)]
         form, leaves = flatten(tuple(values), leaf_form)
         statics = (tuple(sorted(binding.sizes.items())), tuple(sorted(binding.counts)), binding.spread)
-        plan_key = (function, statics, form)
+        plan_key = (function, training, statics, form)
         plan = self.plans.get(plan_key)
         if plan is None:
             start = time.perf_counter()
             self._count(info, function, arguments)
-            plan = self._make(info, function, binding, form, leaves)
+            plan = self._make(info, function, binding, form, leaves, training)
             self.specialisations[function].seconds += time.perf_counter() - start
             self.plans[plan_key] = plan
         tensors = [self._tensor(leaf) for leaf in leaves]
@@ -151,11 +161,18 @@ class Specialiser:
         return torch.tensor(leaf, dtype=torch.float64, device=self.device)
 
     def _make(
-        self, info: FunctionInfo, function: tree.Function, binding: Binding, form: Hashable, leaves: Sequence[object]
+        self,
+        info: FunctionInfo,
+        function: tree.Function,
+        binding: Binding,
+        form: Hashable,
+        leaves: Sequence[object],
+        training: bool,
     ) -> Plan:
         domain = TraceDomain({**self.sizes, **binding.sizes})
         domain.reserve(list(binding.axes))
         evaluator = Evaluator(self.program, domain, self.sizes)
+        evaluator.training = training
         inputs: list[object] = []
         for number, leaf in enumerate(leaves):
             axes, element = (leaf.axes, leaf.element) if isinstance(leaf, DeviceTensor) else ((), F64)

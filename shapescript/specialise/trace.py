@@ -129,7 +129,9 @@ class TraceDomain:
         """Nothing comes from Python while a function is compiled."""
         raise problem("E2116", f"a value of Python's can't become {of} while a function is compiled", span)
 
-    def enter(self, function: tree.Function, arguments: list[Value], frame: Frame) -> tuple[bool, Value]:
+    def enter(
+        self, function: tree.Function, arguments: list[Value], frame: Frame, training: bool
+    ) -> tuple[bool, Value]:
         """Every call is put in line."""
         return False, None
 
