@@ -14,7 +14,7 @@ from shapescript.session import Session
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "errors"
 WHILE_RUNNING = [code for code in codes() if code.startswith("E21")]
-WITHOUT_PROGRAM = ("E2103", "E2112", "E2115", "E2116")
+WITHOUT_PROGRAM = ("E2103", "E2112")
 """Those that only a rare machine or a fault of the package shows."""
 
 
