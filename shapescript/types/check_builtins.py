@@ -9,7 +9,7 @@ tensor operations when a tensor is among their arguments: these give None, and t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from shapescript.syntax import tree
 from shapescript.types.check_arguments import (
@@ -32,7 +32,7 @@ from shapescript.types.check_calls import Invocation, check_mut
 from shapescript.types.check_core import Core, literal_number
 from shapescript.types.check_modes import batch_norm, dropout
 from shapescript.types.check_numbers import NUMBER_FUNCTIONS, check_reversed, conversion, number
-from shapescript.types.element import NONNEG
+from shapescript.types.element import Element
 from shapescript.types.kinds import (
     FLOAT,
     INT,
@@ -126,7 +126,20 @@ def _norm(core: Core, call: Invocation) -> Type | None:
     kinds = [core.type_of(argument.value) for argument in call.arguments[:1]]
     if len(call.arguments) != 1 or not isinstance(kinds[0], Gradients):
         return None
-    return keep(core, call, "norm", {"g": call.arguments[0]}, Tensor((), NONNEG))
+    element = "f64" if set(_floats(core, kinds[0].model)) == {"f64"} else "f32"
+    return keep(core, call, "norm", {"g": call.arguments[0]}, Tensor((), Element(element, "NonNeg")))
+
+
+def _floats(core: Core, model: ModelOf) -> Iterator[str]:
+    """The elements of all parameters of a model: a norm is f64 where each of them is."""
+    for member in core.program.model_of[model.declaration].fields.values():
+        match member.type:
+            case Tensor() if member.word == "param":
+                yield member.type.element.name
+            case ModelOf():
+                yield from _floats(core, member.type)
+            case ModelList():
+                yield from _floats(core, member.type.model)
 
 
 def _copy(core: Core, call: Invocation) -> Type:

@@ -32,7 +32,7 @@ fn scores(mut m: Net, pixels: [b D] f64) -> [b C] f64:
 fn loss(mut m: Net, batch: [b] Sample) -> [] f64:
     return cross_entropy(scores(mut m, batch.pixels), batch.digit, over=C)
 
-fn step(mut m: Net, mut opt: AdamW[Net], batch: [b] Sample) -> ([] f64, [] NonNeg):
+fn step(mut m: Net, mut opt: AdamW[Net], batch: [b] Sample) -> ([] f64, [] f64):
     l, g = value_and_grad(loss, mut m, batch)
     update(mut m, mut opt, g)
     return l, norm(g)

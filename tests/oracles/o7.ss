@@ -29,7 +29,7 @@ fn scores(m: Net, pixels: [b D] f64) -> [b C] f64:
 fn loss(m: Net, batch: [b] Sample) -> [] f64:
     return cross_entropy(scores(m, batch.pixels), batch.digit, over=C)
 
-fn step(mut m: Net, mut opt: Adam[Net], batch: [b] Sample) -> ([] f64, [] NonNeg):
+fn step(mut m: Net, mut opt: Adam[Net], batch: [b] Sample) -> ([] f64, [] f64):
     l, g = value_and_grad(loss, m, batch)
     update(mut m, mut opt, g)
     return l, norm(g)
