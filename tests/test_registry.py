@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch.nn import functional
 
+from shapescript.devices.dtypes import DTYPES
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.reference.executor import Executor
-from shapescript.devices.reference.lowering import DTYPES, LOWERINGS
+from shapescript.devices.reference.lowering import LOWERINGS
 from shapescript.ir.builder import Builder
 from shapescript.ir.graph import Graph, Node
 from shapescript.ops.registry import INDEX, MAP, MAX, MIN, NEW, OWN, REGISTRY, SUM, WHOLE

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from shapescript.controller.errors import DataError
+from shapescript.devices.dtypes import DTYPES
 from shapescript.types.axes import show_axes
 from shapescript.types.element import FLOATS, WHOLES
 from shapescript.types.kinds import Tensor
@@ -23,18 +24,6 @@ from shapescript.types.typed import DataInfo
 
 Rows: TypeAlias = dict[str, torch.Tensor]
 
-DTYPES: Mapping[str, torch.dtype] = {
-    "f64": torch.float64,
-    "f32": torch.float32,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "i64": torch.int64,
-    "i32": torch.int32,
-    "i16": torch.int16,
-    "i8": torch.int8,
-    "u8": torch.uint8,
-    "bool": torch.bool,
-}
 ELEMENT_OF = {dtype: name for name, dtype in DTYPES.items()}
 
 

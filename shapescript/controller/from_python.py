@@ -18,10 +18,10 @@ from shapescript.controller.datasets import Dataset as Examples
 from shapescript.controller.errors import Error
 from shapescript.controller.host_batches import HostBatches
 from shapescript.controller.output import Output
+from shapescript.devices.dtypes import dtype_of
 from shapescript.source import Span
 from shapescript.specialise.domain import problem
 from shapescript.specialise.frame import Frame, relabelled
-from shapescript.specialise.initialise import dtype_of
 from shapescript.specialise.values import BatchValue, DeviceTensor, GradientsValue, ModelValue, OptimizerValue, Value
 from shapescript.types.axes import Axis, show_axes
 from shapescript.types.element import Element

@@ -22,6 +22,7 @@ from shapescript.specialise.evaluator import Evaluator
 from shapescript.specialise.expressions import (
     arguments_of,
     evaluate,
+    extern_arguments,
     model_info,
     python_value,
     shape_of_fields,
@@ -32,7 +33,7 @@ from shapescript.specialise.values import BatchValue, DeviceTensor, ModelValue, 
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis
 from shapescript.types.kinds import ModelList, ModelOf, Tensor
-from shapescript.types.uses import BuiltinUse, Default, ExternUse, ModelUse, PythonUse
+from shapescript.types.uses import BuiltinUse, ExternUse, ModelUse, PythonUse
 
 if TYPE_CHECKING:
     from shapescript.controller.host_domain import HostDomain
@@ -132,15 +133,7 @@ def _called(expr: tree.Expr) -> str:
 def _extern(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Value:
     own = ev.program.uses[expr]
     assert isinstance(own, ExternUse)
-    info = ev.program.function_of[own.function]
-    values = [
-        evaluate(
-            ev,
-            ev.frame(info.source, info) if isinstance(each, Default) else frame,
-            each.value if isinstance(each, Default) else each,
-        )
-        for each in own.arguments
-    ]
+    values = extern_arguments(ev, frame, own)
     module, _, name = own.function.target.value.rpartition(".")
     function = python_value(frame, PythonUse(module, name), expr)
     assert callable(function)

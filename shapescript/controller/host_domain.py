@@ -19,6 +19,7 @@ import torch
 
 from shapescript.controller.from_python import FromPython
 from shapescript.controller.host_builtins import HOST
+from shapescript.devices.dtypes import dtype_of
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.reference.executor import Executor
 from shapescript.ir.builder import Builder
@@ -27,7 +28,6 @@ from shapescript.source import Span
 from shapescript.specialise.domain import Builtin, problem
 from shapescript.specialise.evaluator import Evaluator
 from shapescript.specialise.frame import Frame
-from shapescript.specialise.initialise import dtype_of
 from shapescript.specialise.specialise import Plan, Specialiser
 from shapescript.specialise.values import DeviceTensor, TensorValue, Value
 from shapescript.syntax import tree

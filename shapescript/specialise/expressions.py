@@ -36,6 +36,7 @@ from shapescript.types.uses import (
     ConstantUse,
     CountUse,
     DataUse,
+    Default,
     DimUse,
     ExternUse,
     FieldUse,
@@ -415,6 +416,16 @@ def builtin(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Va
         message = f"`{use.name}` can't run while a function is compiled for a device"
         raise problem("E2116", message, frame.span(expr))
     return found(ev, frame, use, expr)
+
+
+def extern_arguments(ev: Evaluator, frame: Frame, use: ExternUse) -> list[Value]:
+    """The arguments of an `extern fn` in order; a default is read where the function stands."""
+    own = ev.program.function_of[use.function]
+    callee = ev.frame(own.source, own)
+    return [
+        evaluate(ev, callee, each.value) if isinstance(each, Default) else evaluate(ev, frame, each)
+        for each in use.arguments
+    ]
 
 
 def make_batch(ev: Evaluator, frame: Frame, use: DataUse, expr: tree.Expr) -> Value:

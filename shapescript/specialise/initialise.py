@@ -13,26 +13,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from shapescript.devices.dtypes import dtype_of
 from shapescript.random_bits import philox
 from shapescript.types.element import Element
-
-DTYPES: dict[str, torch.dtype] = {
-    "f64": torch.float64,
-    "f32": torch.float32,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "i64": torch.int64,
-    "i32": torch.int32,
-    "i16": torch.int16,
-    "i8": torch.int8,
-    "u8": torch.uint8,
-    "bool": torch.bool,
-}
-
-
-def dtype_of(element: Element) -> torch.dtype:
-    """How an element lies in memory."""
-    return DTYPES[element.name]
 
 
 def path_seed(seed: int, path: str) -> int:

@@ -16,15 +16,15 @@ from shapescript.source import Span
 from shapescript.specialise.builtins import SHARED
 from shapescript.specialise.domain import Builtin, problem
 from shapescript.specialise.evaluator import Evaluator
-from shapescript.specialise.expressions import evaluate
-from shapescript.specialise.frame import Frame
+from shapescript.specialise.expressions import evaluate, extern_arguments
+from shapescript.specialise.frame import TENSORS, Frame
 from shapescript.specialise.values import TensorValue, Value, is_tensor
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis
 from shapescript.types.element import Element
 from shapescript.types.kinds import Tensor, Type
 from shapescript.types.size import Size, SizeError
-from shapescript.types.uses import BuiltinUse, Default, ExternUse
+from shapescript.types.uses import BuiltinUse, ExternUse
 
 DRAWS = ("random_uniform", "random_normal", "random_integers")
 
@@ -155,15 +155,9 @@ def _extern(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Va
     if not isinstance(own.result, Tensor):
         message = f"an `extern fn` in a device function gives one tensor, and this gives {own.result}"
         raise problem("E2116", message, frame.span(expr))
-    info = ev.program.function_of[own.function]
-    operands: list[TensorValue] = []
-    for argument in own.arguments:
-        inner = ev.frame(info.source, info) if isinstance(argument, Default) else frame
-        value = evaluate(ev, inner, argument.value if isinstance(argument, Default) else argument)
-        if not is_tensor(value):
-            message = "an `extern fn` in a device function takes tensors"
-            raise problem("E2116", message, frame.span(expr))
-        operands.append(value)  # type: ignore[arg-type]
+    operands = [value for value in extern_arguments(ev, frame, own) if isinstance(value, TENSORS)]
+    if len(operands) != len(own.arguments):
+        raise problem("E2116", "an `extern fn` in a device function takes tensors", frame.span(expr))
     attributes = {
         "target": own.function.target.value,
         "axes": frame.axes_of(own.result.axes),

@@ -16,21 +16,7 @@ from shapescript.devices.random_key import RandomKey
 from shapescript.ir.graph import Node
 from shapescript.ops.registry import over_axes, position_of
 from shapescript.types.axes import Axis, same, same_axes
-from shapescript.types.element import Element
 from shapescript.types.size import Size
-
-DTYPES: dict[str, torch.dtype] = {
-    "f64": torch.float64,
-    "f32": torch.float32,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "i64": torch.int64,
-    "i32": torch.int32,
-    "i16": torch.int16,
-    "i8": torch.int8,
-    "u8": torch.uint8,
-    "bool": torch.bool,
-}
 
 
 class ValueProblem(Exception):
@@ -74,11 +60,6 @@ def lowers(*names: str) -> Callable[[Lowering], Lowering]:
         return lowering
 
     return put
-
-
-def dtype_of(element: Element) -> torch.dtype:
-    """How an element lies in a torch tensor."""
-    return DTYPES[element.name]
 
 
 # --- sizes ---------------------------------------------------------------------------------------------------------

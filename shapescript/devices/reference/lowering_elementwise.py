@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 import torch
 from torch.nn import functional
 
+from shapescript.devices.dtypes import dtype_of
 from shapescript.devices.reference.lowering import (
     Run,
     Shape,
     Step,
     ValueProblem,
-    dtype_of,
     line_up,
     lowers,
 )

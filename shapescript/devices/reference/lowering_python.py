@@ -10,6 +10,7 @@ from importlib import import_module
 
 import torch
 
+from shapescript.devices.dtypes import dtype_of
 from shapescript.devices.reference.lowering import (
     PythonProblem,
     Run,
@@ -17,7 +18,6 @@ from shapescript.devices.reference.lowering import (
     Step,
     ValueProblem,
     axes_of,
-    dtype_of,
     lowers,
 )
 from shapescript.devices.reference.lowering_elementwise import index_check

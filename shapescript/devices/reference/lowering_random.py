@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shapescript.devices.reference.lowering import Run, Shape, Step, dtype_of, lowers, shape_of
+from shapescript.devices.dtypes import dtype_of
+from shapescript.devices.reference.lowering import Run, Shape, Step, lowers, shape_of
 from shapescript.ir.graph import Node
 from shapescript.random_bits import philox
 from shapescript.types.size import Size

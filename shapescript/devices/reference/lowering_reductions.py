@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 import torch
 from torch.nn import functional
 
+from shapescript.devices.dtypes import dtype_of
 from shapescript.devices.reference.lowering import (
     Run,
     Step,
     ValueProblem,
-    dtype_of,
     half,
     lowers,
     over_position,

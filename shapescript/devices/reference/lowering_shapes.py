@@ -12,13 +12,13 @@ from dataclasses import replace
 
 import torch
 
+from shapescript.devices.dtypes import dtype_of
 from shapescript.devices.reference.lowering import (
     Run,
     Shape,
     Step,
     ValueProblem,
     axes_of,
-    dtype_of,
     half,
     line_up,
     lowers,
