@@ -152,7 +152,7 @@ def test_another_element_is_named(tmp_path: Path) -> None:
     m = model()
     old = m.fields["w1"]
     assert isinstance(old, DeviceTensor)
-    m.fields["w1"] = replace(old, data=old.data.double())
+    m.fields["w1"] = replace(old, held=old.data.double())
     checkpoint.save(m, path)
     with pytest.raises(CheckpointError, match="`w1` should hold f32, and holds float64 in the file"):
         checkpoint.load(model(), path)

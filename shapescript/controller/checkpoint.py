@@ -206,7 +206,7 @@ def replacement(value: object, name: str, found: Contents) -> object:
     """The value of the file, in the form of the one that is there."""
     if isinstance(value, DeviceTensor):
         stored = found.tensors[name].to(value.data.device)
-        return replace(value, data=stored)
+        return replace(value, held=stored)
     stored_number = found.numbers[name]
     if isinstance(value, float) and isinstance(stored_number, int):
         return float(stored_number)

@@ -103,7 +103,7 @@ class HostDomain:
     def _relabelled(self, tensor: DeviceTensor, attributes: Mapping[str, object]) -> DeviceTensor:
         axes = attributes["axes"]
         assert isinstance(axes, tuple)
-        return DeviceTensor(tensor.data, axes, tensor.element, tensor.sizes)
+        return DeviceTensor(tensor.held, axes, tensor.element, tensor.sizes)
 
     def _graph(
         self, op: str, tensors: Sequence[DeviceTensor], attributes: Mapping[str, object], span: Span | None

@@ -235,7 +235,7 @@ def _len(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Value
         return len(value)  # type: ignore[arg-type]
     first = next(iter(value.fields.values()))
     if isinstance(first, DeviceTensor):
-        return int(first.data.shape[0])
+        return first.shape[0]
     number = ev.domain.size_of(value.axis)
     if number is not None:
         return number

@@ -28,7 +28,7 @@ from shapescript.types.axes import Axis
 from shapescript.types.element import F64, I64, Element
 from shapescript.types.kinds import ModelList, ModelOf, Tensor, Type
 from shapescript.types.size import Size, SizeError
-from shapescript.types.typed import BATCH_NORM, ModelInfo
+from shapescript.types.typed import ModelInfo
 from shapescript.types.uses import (
     BuiltinUse,
     CallUse,
@@ -232,7 +232,7 @@ def attribute(ev: Evaluator, frame: Frame, key: str, value: object) -> object:
 
 def model_info(ev: Evaluator, model: tree.Model) -> ModelInfo:
     """What the checker knows of a model."""
-    return BATCH_NORM if model is BATCH_NORM.node else ev.program.model_of[model]
+    return ev.program.model_of[model]
 
 
 def field_of(ev: Evaluator, frame: Frame, owner: Value, name: str, expr: tree.Expr) -> Value:

@@ -116,9 +116,9 @@ def relabelled(domain: Domain, value: TensorValue, axes: tuple[Axis, ...]) -> Te
     if value.axes == axes or len(value.axes) != len(axes):
         return value
     if isinstance(value, DeviceTensor):
-        sizes = atom_sizes(axes, value.data.shape, value.sizes)
+        sizes = atom_sizes(axes, value.shape, value.sizes)
         domain.learn(sizes)
-        return DeviceTensor(value.data, axes, value.element, {**value.sizes, **sizes})
+        return DeviceTensor(value.held, axes, value.element, {**value.sizes, **sizes})
     if any(old.size != new.size for old, new in zip(value.axes, axes, strict=True)):
         return value
     return domain.emit("relabel", (value,), {"axes": axes}, None)

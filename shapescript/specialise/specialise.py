@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 
+from shapescript.devices.held import Somewhere
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.reference.executor import Executor
+from shapescript.devices.runner import LocalRunner, Runner
 from shapescript.diagnostics.diagnostic import Diagnostic, Label
 from shapescript.ir.graph import Graph, Node
 from shapescript.ops.registry import RuleError
@@ -45,15 +46,6 @@ from shapescript.types.size import Size, SizeError
 from shapescript.types.typed import FunctionInfo, TypedProgram
 
 MOST_SPECIALISATIONS = 8
-
-
-class Runner(Protocol):
-    """What runs a graph: the executor of one device, or of several."""
-
-    def run(
-        self, inputs: Sequence[torch.Tensor], counts: Mapping[str, int] | None, key: RandomKey | None
-    ) -> list[torch.Tensor]:
-        """The outputs."""
 
 
 @dataclass
@@ -113,7 +105,7 @@ class Specialiser:
         self.program = program
         self.sizes = dict(sizes)
         self.device = torch.device(device)
-        self.make_runner = make_runner or (lambda graph: Executor(graph, self.device))
+        self.make_runner = make_runner or (lambda graph: LocalRunner(Executor(graph, self.device)))
         self.plans: dict[Hashable, Plan] = {}
         self.specialisations: dict[tree.Function, Specialised] = {}
         self.warnings: list[Diagnostic] = []
@@ -155,9 +147,9 @@ class Specialiser:
         own = Frame(frame.domain, info.source, frame.globals, info, axes=dict(binding.axes), spread=binding.spread)
         return typed(own, value, info.parameters[at].type)
 
-    def _tensor(self, leaf: object) -> torch.Tensor:
+    def _tensor(self, leaf: object) -> Somewhere:
         if isinstance(leaf, DeviceTensor):
-            return leaf.data
+            return leaf.held
         return torch.tensor(leaf, dtype=torch.float64, device=self.device)
 
     def _make(
@@ -247,9 +239,7 @@ class Specialiser:
 
     # --- running
 
-    def _outcome(
-        self, plan: Plan, outputs: Sequence[torch.Tensor], values: Sequence[Value], binding: Binding
-    ) -> Outcome:
+    def _outcome(self, plan: Plan, outputs: Sequence[Somewhere], values: Sequence[Value], binding: Binding) -> Outcome:
         sizes = {**binding.sizes, **binding.counts}
         tensors = [
             DeviceTensor(data, node.axes, node.element, sizes) for data, node in zip(outputs, plan.nodes, strict=True)
@@ -268,7 +258,7 @@ class Specialiser:
             owner, name = slots[at][place]
             old = owner[name]
             assert isinstance(old, DeviceTensor)
-            owner[name] = DeviceTensor(tensor.data, old.axes, old.element, old.sizes)
+            owner[name] = DeviceTensor(tensor.held, old.axes, old.element, old.sizes)
         return Outcome(result, replaced, list(zip(plan.shown, tensors[shown_from:], strict=True)))
 
 
@@ -296,7 +286,7 @@ def typed(frame: Frame, value: Value, of: Type) -> Value:
         assert isinstance(tensor, DeviceTensor)
         wanted = frame.element(of.element)
         element = wanted if wanted.name == tensor.element.name else tensor.element
-        return DeviceTensor(tensor.data, tensor.axes, element, tensor.sizes)
+        return DeviceTensor(tensor.held, tensor.axes, element, tensor.sizes)
     if isinstance(of, TupleOf) and isinstance(value, tuple):
         return tuple(typed(frame, item, kind) for item, kind in zip(value, of.items, strict=True))
     if isinstance(of, Batch) and isinstance(value, BatchValue):
@@ -304,7 +294,7 @@ def typed(frame: Frame, value: Value, of: Type) -> Value:
         fields: dict[str, object] = {}
         for name, part in value.fields.items():
             assert isinstance(part, DeviceTensor)
-            fields[name] = DeviceTensor(part.data, (axis, *part.axes[1:]), part.element, part.sizes)
+            fields[name] = DeviceTensor(part.held, (axis, *part.axes[1:]), part.element, part.sizes)
         return BatchValue(value.data, axis, fields)
     return value
 
@@ -330,7 +320,7 @@ def bind_arguments(info: FunctionInfo, arguments: Sequence[Value], dims: Mapping
         elif isinstance(of, Batch) and isinstance(value, BatchValue):
             first = next((part for part in value.fields.values() if isinstance(part, DeviceTensor)), None)
             if first is not None and of.axis.name is not None:
-                _bind_axis(info, binding, of.axis, int(first.data.shape[0]), True)
+                _bind_axis(info, binding, of.axis, first.shape[0], True)
         elif isinstance(value, (ModelValue, OptimizerValue, GradientsValue)):
             model = of if isinstance(of, ModelOf) else of.model if isinstance(of, (Optimizer, Gradients)) else None
             for wanted, given in zip(model.arguments if model else (), value.type.arguments, strict=False):
@@ -362,7 +352,7 @@ def _bind_axis(info: FunctionInfo, binding: Binding, axis: Axis, length: int, ba
 
 
 def _bind_tensor(info: FunctionInfo, binding: Binding, at: int, of: Tensor, tensor: DeviceTensor) -> None:
-    rank = tensor.data.dim()
+    rank = len(tensor.shape)
     spread = next((place for place, axis in enumerate(of.axes) if axis.name == ANY_AXES.name), None)
     if rank != len(of.axes) if spread is None else rank < len(of.axes) - 1:
         raise _misfit(info, at, of, tensor)
@@ -375,7 +365,7 @@ def _bind_tensor(info: FunctionInfo, binding: Binding, at: int, of: Tensor, tens
     for axis, place in zip(of.axes, places, strict=True):
         if axis.name != ANY_AXES.name and axis.name is not None:
             batch = tensor.axes[place].batch if place < len(tensor.axes) else False
-            _bind_axis(info, binding, axis, int(tensor.data.shape[place]), batch)
+            _bind_axis(info, binding, axis, tensor.shape[place], batch)
 
 
 def _spread_axes(binding: Binding, tensor: DeviceTensor, first: int, taken: int) -> tuple[Axis, ...]:
@@ -384,15 +374,15 @@ def _spread_axes(binding: Binding, tensor: DeviceTensor, first: int, taken: int)
     for place in range(first, first + taken):
         name = f"..{place}"
         batch = tensor.axes[place].batch if place < len(tensor.axes) else False
-        (binding.counts if batch else binding.sizes)[name] = int(tensor.data.shape[place])
+        (binding.counts if batch else binding.sizes)[name] = tensor.shape[place]
         result.append(Axis(name, Size.atom(name), (), batch))
     return tuple(result)
 
 
 def _solve(of: Tensor, tensor: DeviceTensor, known: Mapping[str, int]) -> dict[str, int]:
-    if len(of.axes) != tensor.data.dim() or any(axis.name == ANY_AXES.name for axis in of.axes):
+    if len(of.axes) != len(tensor.shape) or any(axis.name == ANY_AXES.name for axis in of.axes):
         return {}
-    return {atom: n for atom, n in atom_sizes(of.axes, tensor.data.shape, known).items() if atom not in known}
+    return {atom: n for atom, n in atom_sizes(of.axes, tensor.shape, known).items() if atom not in known}
 
 
 def _check(
@@ -400,7 +390,7 @@ def _check(
 ) -> None:
     if any(axis.name == ANY_AXES.name for axis in of.axes):
         return
-    for axis, length in zip(of.axes, tensor.data.shape, strict=True):
+    for axis, length in zip(of.axes, tensor.shape, strict=True):
         bound = axis.substitute({name: each for name, each in binding.axes.items()})
         try:
             wanted = bound.size.evaluate(known)
@@ -412,7 +402,7 @@ def _check(
 
 def _misfit(info: FunctionInfo, at: int, of: Tensor, tensor: DeviceTensor) -> Exception:
     parameter = info.parameters[at]
-    shape = " ".join(map(str, tensor.data.shape))
+    shape = " ".join(map(str, tensor.shape))
     return problem(
         "E2113",
         f"`{parameter.name}` of `{info.name}` is `{of}`, and a tensor of sizes [{shape}] is given",

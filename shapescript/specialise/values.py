@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import torch
 
+from shapescript.devices.held import Somewhere
 from shapescript.ir.graph import Node
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis
@@ -26,12 +27,22 @@ from shapescript.types.kinds import ModelOf
 
 @dataclass(slots=True, eq=False)
 class DeviceTensor:
-    """A tensor of the controller: its data, the axes under which it is known, and the values of their atoms."""
+    """A tensor of the controller: where it lies, the axes under which it is known, and the values of their atoms."""
 
-    data: torch.Tensor
+    held: Somewhere
     axes: tuple[Axis, ...]
     element: Element
     sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def data(self) -> torch.Tensor:
+        """The numbers, which are waited for where they lie with workers."""
+        return self.held if isinstance(self.held, torch.Tensor) else self.held.fetch()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes, which are known without waiting."""
+        return tuple(self.held.shape)
 
 
 TensorValue: TypeAlias = Node | DeviceTensor

@@ -1,0 +1,43 @@
+"""What runs a graph for the controller: one device in this process, or several elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+
+from shapescript.devices.held import Somewhere
+from shapescript.devices.random_key import RandomKey
+
+
+class Runner(Protocol):
+    """A graph, ready to run. Inputs and outputs lie where the runner's devices are."""
+
+    def run(
+        self, inputs: Sequence[Somewhere], counts: Mapping[str, int] | None, key: RandomKey | None
+    ) -> Sequence[Somewhere]:
+        """The outputs."""
+
+
+class Executes(Protocol):
+    """An executor of one device."""
+
+    def run(
+        self, inputs: Sequence[torch.Tensor], counts: Mapping[str, int] | None = None, key: RandomKey | None = None
+    ) -> list[torch.Tensor]:
+        """The outputs."""
+
+
+class LocalRunner:
+    """An executor in this process; an input that is held elsewhere is fetched."""
+
+    def __init__(self, executor: Executes) -> None:
+        self.executor = executor
+
+    def run(
+        self, inputs: Sequence[Somewhere], counts: Mapping[str, int] | None, key: RandomKey | None
+    ) -> Sequence[Somewhere]:
+        """The outputs."""
+        here = [each if isinstance(each, torch.Tensor) else each.fetch() for each in inputs]
+        return self.executor.run(here, counts, key)
