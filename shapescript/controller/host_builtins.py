@@ -16,6 +16,7 @@ from shapescript.controller.errors import Error
 from shapescript.controller.from_python import HostDataset
 from shapescript.controller.host_batches import HostBatches
 from shapescript.controller.python_modules import call_python
+from shapescript.devices.held import Held
 from shapescript.specialise.builtins import SHARED
 from shapescript.specialise.domain import Builtin, problem
 from shapescript.specialise.evaluator import Evaluator
@@ -111,6 +112,7 @@ def to_python(value: Value) -> object:
 def _python(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Value:
     arguments = dict(use.arguments)
     function = evaluate(ev, frame, arguments.pop("", arguments.pop("function", expr)))
+    _domain(ev).output.waiting.finish()  # Python may print, and what was printed before comes before
     values = [to_python(evaluate(ev, frame, each)) for each in use.rest]
     named = {name: to_python(evaluate(ev, frame, each)) for name, each in arguments.items()}
     if not callable(function):
@@ -137,6 +139,7 @@ def _extern(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Va
     module, _, name = own.function.target.value.rpartition(".")
     function = python_value(frame, PythonUse(module, name), expr)
     assert callable(function)
+    _domain(ev).output.waiting.finish()
     result = call_python(function, frame.span(expr), own.function.target.value, *map(to_python, values))
     return ev.domain.from_python(frame, result, own.result, frame.span(expr))
 
@@ -179,7 +182,14 @@ def _by_method(name: str) -> Callable[[Evaluator, Value, dict[str, Value]], Valu
 
 
 def shown(value: Value) -> object:
-    """A value as `print` gets it."""
+    """A value as `print` gets it: a tensor isn't waited for here."""
+    match value:
+        case DeviceTensor():
+            return value.held
+        case tuple():
+            return tuple(map(shown, value))
+        case BatchValue():
+            return {name: shown(part) for name, part in value.fields.items()}
     return to_python(value)
 
 
@@ -193,8 +203,8 @@ def _log(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Value
     step = given["step"]
     if isinstance(step, DeviceTensor):
         step = int(step.data.item())
-    value = to_python(given["value"])
-    assert isinstance(value, (int, float, torch.Tensor)) and (step is None or isinstance(step, int))
+    value = shown(given["value"])
+    assert isinstance(value, (int, float, torch.Tensor, Held)) and (step is None or isinstance(step, int))
     _domain(ev).output.log(str(given["name"]), value, step)
     return None
 

@@ -178,7 +178,8 @@ class HostDomain:
         for at, tensor in outcome.replaced.items():
             frame.locals[info.parameters[at].name] = tensor
         for name, shown in outcome.shown:
-            self.output.show(name, shown.data)
+            self.output.show(name, shown.held)
+        self.output.waiting.settle()
         return True, outcome.result
 
     @property

@@ -11,12 +11,15 @@ from __future__ import annotations
 import csv
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 import numpy as np
 import torch
+
+from shapescript.controller.waiting import Waiting
+from shapescript.devices.held import Held, Somewhere
 
 T = TypeVar("T")
 SECONDS_BETWEEN_LINES = 5.0
@@ -41,6 +44,8 @@ def text_of(value: object) -> str:
             return f"{value.start}..{value.stop}"
         case None:
             return "nothing"
+        case Held():
+            return tensor_text(value.fetch())
     return str(value)
 
 
@@ -82,9 +87,13 @@ class Output:
         self.started = time.monotonic()
         self.last_line = -SECONDS_BETWEEN_LINES
         self.shown_step = -1
+        self.waiting = Waiting()
 
     def print(self, *values: object) -> None:
-        """One line of the program's output."""
+        """One line of the program's output; it waits for values that are being computed, in its place."""
+        self.waiting.put(values, lambda: self._print(values))
+
+    def _print(self, values: Sequence[object]) -> None:
         line = " ".join(map(text_of, values))
         if self.bars is not None and self.bars.showing:
             self.bars.print(line.translate(CONTROL))
@@ -96,11 +105,14 @@ class Output:
         """What `show` in a device function prints: the name and the value."""
         self.print(name, value)
 
-    def log(self, name: str, value: float | torch.Tensor, step: int | None = None) -> None:
+    def log(self, name: str, value: float | Somewhere, step: int | None = None) -> None:
         """Keeps a metric's value; without a step its own count is the step, from 0."""
-        number = float(value)
         at = self.counts.get(name, 0) if step is None else int(step)
         self.counts[name] = at + 1
+        self.waiting.put((value,), lambda: self._log(name, value, at))
+
+    def _log(self, name: str, value: float | Somewhere, at: int) -> None:
+        number = float(value.fetch() if isinstance(value, Held) else value)
         self.latest[name] = number
         if self.log_files is None:
             self.log_files = LogFiles(free_folder(self.folder, self.name))
@@ -129,8 +141,12 @@ class Output:
                 yield batch
                 advance()
 
-    def close(self) -> None:
-        """Ends the bar and writes what is still held back."""
+    def close(self, complete: bool = True) -> None:
+        """Ends the bar and writes what is still held back; after a fault (not `complete`), what is there of it."""
+        if complete:
+            self.waiting.finish()
+        else:
+            self.waiting.give_up()
         if self.bars is not None:
             self.bars.close()
         elif self.latest:

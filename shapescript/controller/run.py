@@ -61,10 +61,12 @@ def run_program(
             arguments.append(evaluate(evaluator, frame, parameter.default))
         else:
             raise Error(f"`main` also needs `{parameter.name}`")
+    complete = False
     try:
         evaluator.run(frame, arguments)
+        complete = True
     finally:
-        output.close()
+        output.close(complete)
         if domain.specialiser.warnings:  # once, last, where it isn't lost among the output
             output.errors.write(render_all(domain.specialiser.warnings))
     return {program.function_of[function].name: done for function, done in domain.specialiser.specialisations.items()}
