@@ -8,6 +8,7 @@ digits.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -20,10 +21,10 @@ FOLDER = Path(__file__).resolve().parent / "oracles"
 STEPS = 23  # of an epoch
 
 # the values are known to ten decimals
-CLOSE = 2e-9
-# the statistics that batch_norm keeps for evaluation are f32 in any program
-CLOSE_IN_F32 = 1e-6
-WITH_BATCH_NORM = ("o2", "o6")
+IN_F64 = {"rel": 1e-9, "abs": 1e-10}
+IN_F32 = {"rel": 1e-5, "abs": 0.0}
+# the gradient of the bias before batch_norm is 0 but for rounding, which AdamW magnifies to whole steps in f32
+ONLY_STEPS_IN_F32 = ("o6",)
 
 
 @dataclass(frozen=True)
@@ -106,13 +107,9 @@ ORACLES = (
 )
 
 
-def notes(program: str) -> dict[str, list[float]]:
+def notes(program: Path) -> dict[str, list[float]]:
     """What a program noted, by name, in order."""
-    done = subprocess.run(
-        [sys.executable, "-m", "shapescript", str(FOLDER / f"{program}.ss")],
-        capture_output=True,
-        text=True,
-    )
+    done = subprocess.run([sys.executable, "-m", "shapescript", str(program)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, list[float]] = defaultdict(list)
     for line in done.stdout.splitlines():
@@ -122,24 +119,43 @@ def notes(program: str) -> dict[str, list[float]]:
     return found
 
 
-@pytest.mark.parametrize("oracle", ORACLES, ids=lambda oracle: str(oracle.name))
-def test_training_gives_the_values_computed_independently(oracle: Oracle) -> None:
-    found = notes(oracle.name)
+def check_steps(oracle: Oracle, found: dict[str, list[float]], close: dict[str, float]) -> None:
     losses = found["loss"]
     assert len(losses) == STEPS * oracle.epochs
-    assert losses[: len(oracle.first)] == pytest.approx(oracle.first, rel=CLOSE)
+    assert losses[: len(oracle.first)] == pytest.approx(oracle.first, **close)
     at_ends = {epoch: losses[STEPS * epoch - 1] for epoch in oracle.last}
-    assert at_ends == pytest.approx(oracle.last, rel=CLOSE)
+    assert at_ends == pytest.approx(oracle.last, **close)
     if oracle.norm is not None:
-        assert found["norm"][0] == pytest.approx(oracle.norm, rel=CLOSE)
-    evaluated = CLOSE_IN_F32 if oracle.name in WITH_BATCH_NORM else CLOSE
-    assert found["train loss"] == pytest.approx([oracle.train[0]], rel=evaluated)
+        assert found["norm"][0] == pytest.approx(oracle.norm, **close)
+
+
+def check_end(oracle: Oracle, found: dict[str, list[float]], close: dict[str, float]) -> None:
+    assert found["train loss"] == pytest.approx([oracle.train[0]], **close)
     assert found["train right"] == [oracle.train[1]]
     if oracle.test[0] is not None:
-        assert found["test loss"] == pytest.approx([oracle.test[0]], rel=evaluated)
+        assert found["test loss"] == pytest.approx([oracle.test[0]], **close)
     assert found["test right"] == [oracle.test[1]]
     if oracle.weights is not None:
-        assert [*found["sum"], *found["squares"]] == pytest.approx(oracle.weights, rel=CLOSE)
+        assert [*found["sum"], *found["squares"]] == pytest.approx(oracle.weights, **close)
+
+
+@pytest.mark.parametrize("oracle", ORACLES, ids=lambda oracle: str(oracle.name))
+def test_training_gives_the_values_computed_independently(oracle: Oracle) -> None:
+    found = notes(FOLDER / f"{oracle.name}.ss")
+    check_steps(oracle, found, IN_F64)
+    check_end(oracle, found, IN_F64)
+
+
+@pytest.mark.parametrize("oracle", ORACLES, ids=lambda oracle: str(oracle.name))
+def test_the_same_programs_in_f32(oracle: Oracle, tmp_path: Path) -> None:
+    text = (FOLDER / f"{oracle.name}.ss").read_text()
+    assert "f64" in text
+    shutil.copy(FOLDER / "oracle.py", tmp_path)
+    (tmp_path / f"{oracle.name}.ss").write_text(text.replace("f64", "f32"))
+    found = notes(tmp_path / f"{oracle.name}.ss")
+    check_steps(oracle, found, IN_F32)
+    if oracle.name not in ONLY_STEPS_IN_F32:
+        check_end(oracle, found, IN_F32)
 
 
 def test_every_program_has_its_values() -> None:

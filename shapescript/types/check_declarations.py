@@ -18,7 +18,6 @@ from shapescript.types import check_types
 from shapescript.types.axes import Axis
 from shapescript.types.kinds import Batch, ModelList, ModelOf, Tensor, Type, Wrong
 from shapescript.types.typed import (
-    BATCH_NORM,
     DataInfo,
     DimInfo,
     FieldInfo,
@@ -156,7 +155,6 @@ def dotted(expr: tree.Expr) -> str | None:
 
 def check_models(here: Declarations) -> None:
     """The fields of each model, and that none contains itself."""
-    here.program.model_of[BATCH_NORM.node] = BATCH_NORM
     for name, node in here.names.models.items():
         dims = _own_dims(here, node)
         here.model_dims_here = frozenset(dims)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 
 from shapescript.names import collect_names
 from shapescript.source import Source
@@ -33,7 +34,7 @@ from shapescript.types.kinds import (
     Type,
     Wrong,
 )
-from shapescript.types.typed import DevicesInfo, ImportInfo, TypedProgram
+from shapescript.types.typed import BATCH_NORM, BATCH_NORM_F64, DevicesInfo, ImportInfo, TypedProgram
 
 LoadModule = Callable[[str], "tuple[Source, Parsed] | None"]
 DEEPEST = 20_000
@@ -63,10 +64,35 @@ def check_program(
         module: checks the file as one that another imports, which has no `devices` line.
     """
     program = TypedProgram(source)
+    load_module = lru_cache(maxsize=None)(load_module)
+    program.model_of[BATCH_NORM.node] = BATCH_NORM_F64 if _trains_f64(parsed, load_module, set()) else BATCH_NORM
     with _room():
         _check_file(program, parsed, load_module, dims or {}, devices, (), module)
     program.diagnostics = sorted(set(program.diagnostics), key=lambda each: each.sort_key)
     return program
+
+
+def _trains_f64(parsed: Parsed, load_module: LoadModule, seen: set[str]) -> bool:
+    """Whether a `param` of the program, or of a file it imports, is f64: the states of `BatchNorm` then are too."""
+    for item in parsed.items:
+        if isinstance(item, tree.Model) and any(map(_is_f64_param, item.members)):
+            return True
+        if isinstance(item, tree.Import) and not item.python and item.module not in seen:
+            seen.add(item.module)
+            loaded = load_module(item.module)
+            if loaded is not None and _trains_f64(loaded[1], load_module, seen):
+                return True
+    return False
+
+
+def _is_f64_param(member: tree.Field) -> bool:
+    of = member.type
+    return (
+        member.word == "param"
+        and isinstance(of, tree.TensorType)
+        and of.element is not None
+        and (of.element.module, of.element.name) == (None, "f64")
+    )
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from shapescript.diagnostics.diagnostic import Diagnostic
 from shapescript.source import Source
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis
+from shapescript.types.element import F32, F64, Element
 from shapescript.types.kinds import Tensor, Type
 from shapescript.types.size import Size
 from shapescript.types.uses import Use
@@ -207,8 +208,8 @@ class TypedProgram:
         return sizes
 
 
-def _batch_norm() -> ModelInfo:
-    """`BatchNorm[O]`: the one model that the language itself declares."""
+def _batch_norm() -> tuple[ModelInfo, ModelInfo]:
+    """`BatchNorm[O]`, the one model that the language itself declares: with states of f32, and of f64."""
 
     def state(name: str, start: str) -> tree.Field:
         axes = tree.Axes(0, 0, [tree.Name(0, 0, "O")])
@@ -216,12 +217,16 @@ def _batch_norm() -> ModelInfo:
 
     members = [state("mean", "zeros"), state("var", "ones")]
     node = tree.Model(0, 0, "BatchNorm", 0, [tree.Name(0, 0, "O")], members)
-    kind = Tensor((Axis.named("O"),))
-    fields = {
-        member.name: FieldInfo(member.name, "state", kind, Initialiser(start, {}), member)
-        for member, start in zip(members, ("zeros", "ones"), strict=True)
-    }
-    return ModelInfo("BatchNorm", ("O",), fields, node, None)
+
+    def info(element: Element) -> ModelInfo:
+        kind = Tensor((Axis.named("O"),), element)
+        fields = {
+            member.name: FieldInfo(member.name, "state", kind, Initialiser(start, {}), member)
+            for member, start in zip(members, ("zeros", "ones"), strict=True)
+        }
+        return ModelInfo("BatchNorm", ("O",), fields, node, None)
+
+    return info(F32), info(F64)
 
 
-BATCH_NORM = _batch_norm()
+BATCH_NORM, BATCH_NORM_F64 = _batch_norm()
