@@ -172,6 +172,18 @@ def flatten(value: Value, form: Callable[[object], Hashable | None]) -> tuple[Ha
     return walk(value), leaves
 
 
+def owners(key: Hashable, owner: str = "value") -> Iterator[str]:
+    """For each leaf of a key, in order, what it belongs to: `model`, `gradients`, `optimizer`, `batch` or `value`."""
+    match key:
+        case Leaf():
+            yield owner
+        case Made():
+            kind = str(key.of[0])
+            inner = kind if kind in ("model", "gradients", "optimizer", "batch") else owner
+            for _, part in key.parts:
+                yield from owners(part, inner)
+
+
 def unflatten(key: Hashable, leaves: Iterator[object]) -> Value:
     """The value of a key, on these leaves: new containers, shared where the old ones were."""
     made: list[object] = []
