@@ -1,5 +1,6 @@
-// What an executor in C++ calls to take part in a collective: a table of functions, handed over as a capsule.
-// A transport of any kind fills it; every device of the group calls the same functions in the same order.
+// What an executor in C++ calls to take part in a collective: a table of functions, handed over as
+// a capsule. A transport of any kind fills it; every device of the group calls the same functions
+// in the same order.
 
 #pragma once
 
@@ -7,21 +8,30 @@
 
 extern "C" {
 
-enum ShapescriptElement : int32_t { SHAPESCRIPT_F32 = 0, SHAPESCRIPT_F64 = 1, SHAPESCRIPT_I64 = 2, SHAPESCRIPT_I32 = 3 };
+enum ShapescriptElement : int32_t {
+  SHAPESCRIPT_F32 = 0,
+  SHAPESCRIPT_F64 = 1,
+  SHAPESCRIPT_I64 = 2,
+  SHAPESCRIPT_I32 = 3
+};
 enum ShapescriptCombine : int32_t { SHAPESCRIPT_SUM = 0, SHAPESCRIPT_MAX = 1, SHAPESCRIPT_MIN = 2 };
 
-// Each function gives 0, or another number where the group was ended by a fault; the caller then returns at once.
+// Each function gives 0, or another number where the group was ended by a fault; the caller then
+// returns at once.
 struct ShapescriptCollectives {
   void* self;
   int32_t rank;
   int32_t count;
-  // Combines `buffers[i]`, of `lengths[i]` values, over the devices in the order of the ranks, in place; one launch.
-  int32_t (*all_reduce)(void* self, void* const* buffers, const int64_t* lengths, int32_t buffer_count,
-                        int32_t element, int32_t combine);
+  // Combines `buffers[i]`, of `lengths[i]` values, over the devices in the order of the ranks, in
+  // place; one launch.
+  int32_t (*all_reduce)(void* self, void* const* buffers, const int64_t* lengths,
+                        int32_t buffer_count, int32_t element, int32_t combine);
   // `out` is the parts of all devices one after another: device i's has `bytes[i]` bytes.
   int32_t (*all_gather)(void* self, const void* in, void* out, const int64_t* bytes);
-  // `in` has the parts of all devices one after another, device i's of `lengths[i]` values; `out` is the own part's sum.
-  int32_t (*reduce_scatter)(void* self, const void* in, void* out, const int64_t* lengths, int32_t element);
+  // `in` has the parts of all devices one after another, device i's of `lengths[i]` values; `out`
+  // is the own part's sum.
+  int32_t (*reduce_scatter)(void* self, const void* in, void* out, const int64_t* lengths,
+                            int32_t element);
 };
 
 // The name of the capsule whose pointer is a ShapescriptCollectives*.
