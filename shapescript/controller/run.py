@@ -18,6 +18,7 @@ from shapescript.controller.output import Output
 from shapescript.controller.python_modules import attribute, call_python, import_python
 from shapescript.diagnostics.render import render_all
 from shapescript.placement.kinds import Kind, Placement
+from shapescript.specialise.evaluator import Evaluator
 from shapescript.specialise.expressions import evaluate
 from shapescript.specialise.specialise import Specialised
 from shapescript.syntax import tree
@@ -40,17 +41,10 @@ def run_program(
         ProgramError: a line of the program went wrong.
         Error: something that no line says: a device that isn't there, a dim without a value.
     """
-    device = torch_device(program.devices)
-    folder = Path(path).resolve().parent
-    import_all(program, folder)
-    sizes = sizes_of(program, folder)
-
-    def is_device(function: tree.Function) -> bool:
-        return kinds[function].kind is Kind.DEVICE
-
-    output = Output(Path(path).stem)
-    domain = HostDomain(program, sizes, is_device, output, seed=seed, device=device, folder=folder)
-    evaluator = host_evaluator(domain)
+    evaluator = start_program(program, kinds, seed, path)
+    domain = evaluator.domain
+    assert isinstance(domain, HostDomain)
+    output = domain.output
     info = program.functions["main"]
     frame = evaluator.frame(info.source, info)
     arguments = []
@@ -70,6 +64,27 @@ def run_program(
         if domain.specialiser.warnings:  # once, last, where it isn't lost among the output
             output.errors.write(render_all(domain.specialiser.warnings))
     return {program.function_of[function].name: done for function, done in domain.specialiser.specialisations.items()}
+
+
+def start_program(
+    program: TypedProgram, kinds: Mapping[tree.Function, Placement], seed: int = 0, path: str | Path = "program.ss"
+) -> Evaluator:
+    """The controller's evaluator, ready to call the functions of a program; its domain has the devices.
+
+    Raises:
+        ProgramError: a module of Python fails.
+        Error: a device that isn't there, a dim without a value.
+    """
+    device = torch_device(program.devices)
+    folder = Path(path).resolve().parent
+    import_all(program, folder)
+    sizes = sizes_of(program, folder)
+
+    def is_device(function: tree.Function) -> bool:
+        return kinds[function].kind is Kind.DEVICE
+
+    output = Output(Path(path).stem)
+    return host_evaluator(HostDomain(program, sizes, is_device, output, seed=seed, device=device, folder=folder))
 
 
 def import_all(program: TypedProgram, folder: Path) -> None:
