@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 import torch
 
 from shapescript.devices.held import Somewhere
 from shapescript.devices.random_key import RandomKey
+from shapescript.ir.graph import Graph
+
+
+@dataclass(frozen=True)
+class Border:
+    """What is known of a graph's inputs and outputs besides their types.
+
+    `owners` says of each input what it belongs to: `model`, `gradients`, `optimizer`, `batch` or `value`. `replaces`
+    has, by the number of an output, the number of the input whose place it takes after the run.
+    """
+
+    owners: tuple[str, ...]
+    replaces: Mapping[int, int]
 
 
 class Runner(Protocol):
@@ -18,6 +32,9 @@ class Runner(Protocol):
         self, inputs: Sequence[Somewhere], counts: Mapping[str, int] | None, key: RandomKey | None
     ) -> Sequence[Somewhere]:
         """The outputs."""
+
+
+MakeRunner: TypeAlias = Callable[[Graph, Border], Runner]
 
 
 class Executes(Protocol):

@@ -9,7 +9,7 @@ back into their containers. Several devices are another part's: it runs the same
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -17,7 +17,7 @@ import torch
 from shapescript.devices.held import Somewhere
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.reference.executor import Executor
-from shapescript.devices.runner import LocalRunner, Runner
+from shapescript.devices.runner import Border, LocalRunner, MakeRunner, Runner
 from shapescript.diagnostics.diagnostic import Diagnostic, Label
 from shapescript.ir.graph import Graph, Node
 from shapescript.ops.registry import RuleError
@@ -35,6 +35,7 @@ from shapescript.specialise.values import (
     OptimizerValue,
     Value,
     flatten,
+    owners,
     slots_of,
     unflatten,
 )
@@ -100,12 +101,12 @@ class Specialiser:
         program: TypedProgram,
         sizes: Mapping[str, int],
         device: torch.device | str = "cpu",
-        make_runner: Callable[[Graph], Runner] | None = None,
+        make_runner: MakeRunner | None = None,
     ) -> None:
         self.program = program
         self.sizes = dict(sizes)
         self.device = torch.device(device)
-        self.make_runner = make_runner or (lambda graph: LocalRunner(Executor(graph, self.device)))
+        self.make_runner = make_runner or (lambda graph, _: LocalRunner(Executor(graph, self.device)))
         self.plans: dict[Hashable, Plan] = {}
         self.specialisations: dict[tree.Function, Specialised] = {}
         self.warnings: list[Diagnostic] = []
@@ -172,6 +173,7 @@ class Specialiser:
         arguments = unflatten(form, iter(inputs))
         assert isinstance(arguments, tuple)
         before = [list(tensors_of(argument)) for argument in arguments]
+        number_of = {id(node): number for number, node in enumerate(domain.graph.inputs)}
         frame = evaluator.frame(info.source, info)
         frame.axes.update(binding.axes)
         frame.spread = binding.spread
@@ -185,6 +187,7 @@ class Specialiser:
         key, result_leaves = flatten(result, node_form)
         nodes = [node for node in result_leaves if isinstance(node, Node)]
         written: list[tuple[int, int | None]] = []
+        replaces: dict[int, int] = {}
         for at, parameter in enumerate(info.parameters):
             if not parameter.mut:
                 continue
@@ -192,11 +195,13 @@ class Specialiser:
             if isinstance(now, Node):
                 if now is not arguments[at]:
                     written.append((at, None))
+                    replaces[len(nodes)] = number_of[id(arguments[at])]
                     nodes.append(now)
                 continue
             for place, (old, new) in enumerate(zip(before[at], tensors_of(arguments[at]), strict=True)):
                 if new is not old and isinstance(new, Node):
                     written.append((at, place))
+                    replaces[len(nodes)] = number_of[id(old)]
                     nodes.append(new)
         nodes.extend(node for _, node in domain.shown)
         domain.graph.outputs = list(nodes)
@@ -212,7 +217,8 @@ class Specialiser:
                 info.source.span(function.name_start, function.name_start + len(info.name)),
             ) from error
         names = [name for name, _ in domain.shown]
-        return Plan(function, graph, self.make_runner(graph), key, nodes, written, names)
+        runner = self.make_runner(graph, Border(tuple(owners(form)), replaces))
+        return Plan(function, graph, runner, key, nodes, written, names)
 
     def _count(self, info: FunctionInfo, function: tree.Function, arguments: Sequence[Value]) -> None:
         """Counts a specialisation; one too many whose `int` arguments differ gets W1806, once."""
