@@ -28,6 +28,7 @@ LAYERS = (
     ("placement",),
     ("ir",),
     ("passes",),
+    ("layout",),
     ("devices",),
     ("specialise",),
     ("controller",),
