@@ -11,20 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
 import torch
 
+from shapescript.controller.arrays import as_tensor, fitted, sizes_text
 from shapescript.controller.errors import DataError
 from shapescript.devices.dtypes import DTYPES
 from shapescript.types.axes import show_axes
-from shapescript.types.element import FLOATS, WHOLES
+from shapescript.types.element import FLOATS
 from shapescript.types.kinds import Tensor
 from shapescript.types.size import SizeError
 from shapescript.types.typed import DataInfo
 
 Rows: TypeAlias = dict[str, torch.Tensor]
-
-ELEMENT_OF = {dtype: name for name, dtype in DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -122,27 +120,6 @@ def columns_of(value: object) -> Mapping[str, torch.Tensor] | Sequence[torch.Ten
 # --- checks ----------------------------------------------------------------------------------------------------------
 
 
-def as_tensor(value: object, where: str) -> torch.Tensor:
-    """A tensor of a number, a list of numbers, an array or a tensor; not a copy where it needn't be.
-
-    Raises:
-        DataError: it is none of these.
-    """
-    if isinstance(value, torch.Tensor):
-        return value
-    if isinstance(value, np.ndarray) and (not value.flags.writeable or any(step < 0 for step in value.strides)):
-        value = value.copy()  # torch can't share these
-    try:
-        return torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{where} is {type(value).__name__}, which isn't a tensor: {error}") from None
-
-
-def sizes_text(shape: Sequence[int]) -> str:
-    """Sizes as a reader counts them: `8 x 8`, or `one value`."""
-    return " x ".join(map(str, shape)) if len(shape) else "one value"
-
-
 def converted(spec: FieldSpec, value: torch.Tensor, where: str, rows: bool) -> torch.Tensor:
     """A field's value, or with `rows` a whole column of them, in the field's element.
 
@@ -153,49 +130,7 @@ def converted(spec: FieldSpec, value: torch.Tensor, where: str, rows: bool) -> t
     if shape != spec.shape:
         expected = sizes_text(spec.shape)
         raise DataError(f"{where} should be {spec.written}, {expected}, and is {sizes_text(shape)}")
-    found = ELEMENT_OF.get(value.dtype, str(value.dtype))
-    dtype = DTYPES[spec.element]
-    if found != spec.element:
-        to_f32 = spec.element == "f32" and found == "f64"
-        whole = spec.element in WHOLES and found in WHOLES
-        if not to_f32 and not whole:
-            hint = "; convert it where the dataset makes it" if {found, spec.element} <= {*FLOATS, *WHOLES} else ""
-            raise DataError(f"{where} should be {spec.written}, elements {spec.element}, and holds {found}{hint}")
-    check_values(spec, value, where, rows)
-    return value.to(dtype)
-
-
-def check_values(spec: FieldSpec, value: torch.Tensor, where: str, rows: bool) -> None:
-    """Are whole numbers in their range, and refined floats in theirs?"""
-    low, high = limits(spec, value.dtype)
-    if (low is None and high is None) or value.numel() == 0:
-        return
-    wrong = torch.zeros(value.shape, dtype=torch.bool, device=value.device)
-    if low is not None:
-        wrong |= ~(value >= low)  # NaN is wrong too
-    if high is not None:
-        wrong |= ~(value <= high)
-    if not bool(wrong.any()):
-        return
-    place = torch.nonzero(wrong)[0].tolist()
-    bad = value[tuple(place)].item()
-    number = f" in row {place[0]}" if rows else ""
-    if spec.bound is not None:
-        raise DataError(f"{where} should be {spec.written}, whole numbers in 0..{spec.bound}, and holds {bad}{number}")
-    expected = f"from {low} to {high}" if high is not None else f"{low} or more"
-    raise DataError(f"{where} should be {spec.written}, {expected}, and holds {bad}{number}")
-
-
-def limits(spec: FieldSpec, found: torch.dtype) -> tuple[int | float | None, int | float | None]:
-    """The least and the greatest value that a field takes, where its element alone doesn't see to it."""
-    if spec.bound is not None:
-        return 0, spec.bound - 1
-    if spec.refinement is not None:
-        return 0.0, 1.0 if spec.refinement == "Prob" else None
-    if spec.element in WHOLES and found != DTYPES[spec.element]:
-        about = torch.iinfo(DTYPES[spec.element])
-        return about.min, about.max
-    return None, None
+    return fitted(value, spec.element, where, spec.written, spec.refinement, spec.bound, DataError, rows)
 
 
 @dataclass(frozen=True)
