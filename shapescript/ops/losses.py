@@ -52,7 +52,7 @@ def averaged(b: Builder, losses: Node, attributes: Mapping[str, object]) -> Node
 
 
 def _cross_entropy_rule(operands: Operands, attributes: Attributes) -> Tensor:
-    logits, label = operands
+    logits, label, *weights = operands
     element = need_float(logits, "cross_entropy")
     if element.is_prob:
         raise RuleError("E0505", "`cross_entropy` takes logits, and these are probabilities already", 0)
@@ -61,30 +61,61 @@ def _cross_entropy_rule(operands: Operands, attributes: Attributes) -> Tensor:
     wanted = logits.axes if label.element.is_float else rest
     if label.element.is_bool or not same_axes(label.axes, wanted):
         raise RuleError("E0301", f"the label of these logits is `{show_axes(wanted)}`, and this is `{label}`", 1)
+    for weight in weights:
+        if not same_axes(weight.axes, (logits.axes[place],)):
+            message = f"a weight for each class is `[{logits.axes[place]}]`, and this is `{weight}`"
+            raise RuleError("E0301", message, 2)
+        if weight.element.name != element.name:
+            raise RuleError("E0501", f"logits of {element.base} have weights of {weight.element}", 2)
     return Tensor(kept_axes(rest, attributes), element.base.refined("NonNeg"))
 
 
 def _expand_cross_entropy(b: Builder, operands: Sequence[Node], attributes: Mapping[str, object]) -> Node:
-    logits, label = operands
+    logits, label, *weights = operands
+    weight = weights[0] if weights else None
     axis = one_axis(attributes)
     smoothing = float(str(attributes.get("smoothing", 0.0)))
     logs = b.log_softmax(logits, over=axis)
+    if weight is not None:
+        # a class of weight 0 costs nothing, even where its logit is -inf
+        wide = b.broadcast(weight, logs.axes)
+        logs = b.where(b.equal(wide, 0), b.full_like(logs, 0), b.multiply(logs, wide))
     if label.element.is_float:
         return averaged(b, _against_probabilities(b, logs, label, axis, smoothing), attributes)
     ignore = attributes.get("ignore")
     if not isinstance(ignore, int):
-        return averaged(b, _against_classes(b, logs, label, axis, smoothing), attributes)
+        losses = _against_classes(b, logs, label, axis, smoothing)
+        return averaged(b, losses, attributes) if weight is None else _shared(b, losses, weight, label, attributes)
     label = b.cast(label, I64)
     valid = b.not_equal(label, ignore)
-    losses = _against_classes(b, logs, b.where(valid, label, 0), axis, smoothing)
+    label = b.where(valid, label, 0)
+    losses = _against_classes(b, logs, label, axis, smoothing)
     losses = b.where(valid, losses, b.full_like(losses, 0))
+    return _shared(b, losses, weight, label, attributes, valid)
+
+
+def _shared(
+    b: Builder,
+    losses: Node,
+    weight: Node | None,
+    label: Node,
+    attributes: Mapping[str, object],
+    valid: Node | None = None,
+) -> Node:
+    """The mean in which a row counts as much as its class weighs, and an ignored one not at all.
+
+    Where nothing counts it is 0, without a gradient.
+    """
     over = _other_axes(losses.axes, attributes)
+    nonneg = losses.element.base.refined("NonNeg")
     if not over:
-        return b.refine(losses, losses.element.base.refined("NonNeg"))
-    counted = b.sum(b.cast(valid, losses.element.base), over=over)
-    # nothing but ignored labels: a loss of 0, and no gradient
-    mean = b.divide(b.sum(losses, over=over), b.maximum(counted, 1))
-    return b.refine(mean, losses.element.base.refined("NonNeg"))
+        return b.refine(losses, nonneg)
+    counts = b.full_like(losses, 1) if weight is None else b.gather(weight, label, over=weight.axes[0])
+    if valid is not None:
+        counts = b.where(valid, counts, b.full_like(counts, 0))
+    total = b.sum(counts, over=over)
+    divisor = b.where(b.equal(total, 0), b.full_like(total, 1), total)
+    return b.refine(b.divide(b.sum(losses, over=over), divisor), nonneg)
 
 
 def _against_classes(b: Builder, logs: Node, label: Node, axis: Axis, smoothing: float) -> Node:
@@ -109,9 +140,10 @@ def _against_probabilities(b: Builder, logs: Node, label: Node, axis: Axis, smoo
 register(
     Op(
         "cross_entropy",
-        "cross_entropy(logits, label, over=C, smoothing=0, ignore=, keep=)",
+        "cross_entropy(logits, label, over=C, weight=, smoothing=0, ignore=, keep=)",
         _cross_entropy_rule,
-        "The mean of -log softmax(logits) at the label. `ignore` is a label that doesn't count; all ignored give 0.",
+        "The mean of -log softmax(logits) at the label. `ignore` is a label that doesn't count; all ignored give 0. "
+        "`weight` weighs each class: the mean divides by the weights of the labels there are, as PyTorch's does.",
         "cross_entropy(ones[n C], arange[n] as Index[C], over=C)",
         expand=_expand_cross_entropy,
     )

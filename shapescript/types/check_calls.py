@@ -31,7 +31,7 @@ from shapescript.types.kinds import (
     Type,
     Wrong,
 )
-from shapescript.types.size import Size, SizeError
+from shapescript.types.size import Size
 from shapescript.types.typed import FunctionInfo
 from shapescript.types.unify import Mismatch, match
 from shapescript.types.uses import BuiltinUse, CallUse, DataUse, Default, ExternUse, ModelUse
@@ -133,18 +133,10 @@ def say_mismatch(core: Core, mismatch: Mismatch, node: tree.Node, what: str, lab
 
 def _sizes(core: Core, mismatch: Mismatch) -> str:
     assert mismatch.axis is not None and mismatch.found_axis is not None
-    known = core.program.known_sizes()
-    shown: list[str] = []
-    for axis in (mismatch.axis, mismatch.found_axis):
-        try:
-            shown.append(str(axis.size.evaluate(known)))
-        except SizeError:
-            shown.append("?")
-    if "?" in shown:
+    wanted, found = core.length_of(mismatch.axis), core.length_of(mismatch.found_axis)
+    if wanted is None or found is None:
         return ""
-    return (
-        f": their sizes are {shown[0]} and {shown[1]}" if shown[0] != shown[1] else f", though both are {shown[0]} long"
-    )
+    return f": their sizes are {wanted} and {found}" if wanted != found else f", though both are {wanted} long"
 
 
 def _advice(core: Core, mismatch: Mismatch, node: tree.Node) -> list[str]:

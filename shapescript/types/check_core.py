@@ -111,6 +111,12 @@ class Core:
             return Size.of(constant.value) if constant.value >= 0 else None
         return None
 
+    def length_of(self, axis: Axis) -> int | None:
+        try:
+            return axis.size.evaluate(self.program.known_sizes())
+        except SizeError:
+            return None
+
     def declare_axis(self, name: str, axis: Axis) -> None:
         self.axes[name] = axis
 

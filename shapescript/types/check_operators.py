@@ -319,8 +319,11 @@ def warn_normalised(context: Context, node: tree.Expr, value: Value, summed: Seq
 
 def _report_contraction(context: Context, x: Value, w: Value, last: Axis, inner: Axis) -> None:
     notes = [f"`@` contracts the last axis of the left, `{last}`, with the first of the right, `{inner}`"]
-    if last.size == inner.size:
+    lengths = context.length_of(last), context.length_of(inner)
+    if last.size == inner.size or (None not in lengths and lengths[0] == lengths[1]):
         notes.append(f"`{last}` and `{inner}` have one size but are two axes")
+    elif None not in lengths:
+        notes.append(f"their sizes are {lengths[0]} and {lengths[1]}")
     helps = []
     if len(w.type.axes) == 2 and same(last, w.type.axes[1]):
         a, b = w.type.axes

@@ -148,9 +148,8 @@ def _mean_but(context: Context, node: tree.Expr, value: Value | None, keep: tree
 
 
 def _check_cross_entropy(context: Context, node: tree.Expr, pattern: tree.Pattern | None, arguments: Arguments) -> Type:
-    given = arguments_of(
-        context, node, "cross_entropy", arguments, ["logits", "label"], [], ["over", "smoothing", "ignore", "keep"]
-    )
+    options = ["over", "weight", "smoothing", "ignore", "keep"]
+    given = arguments_of(context, node, "cross_entropy", arguments, ["logits", "label"], [], options)
     if given is None:
         return WRONG
     logits = tensor(context, given["logits"], "`cross_entropy`")
@@ -175,7 +174,25 @@ def _check_cross_entropy(context: Context, node: tree.Expr, pattern: tree.Patter
     if kept is None:
         return WRONG
     attributes["keep"] = kept
-    return finish(context, node, apply(context, node, "cross_entropy", [logits, label], **attributes))
+    values = [logits, label]
+    if (expr := given.get("weight")) is not None:
+        weight = tensor(context, expr, "`cross_entropy`'s weight")
+        if weight is None or not _check_weight(context, logits, weight, axis):
+            return WRONG
+        values.append(weight)
+    return finish(context, node, apply(context, node, "cross_entropy", values, **attributes))
+
+
+def _check_weight(context: Context, logits: Value, weight: Value, axis: Axis) -> bool:
+    """A weight for each class, of the logits' element."""
+    if not same_axes(weight.type.axes, (axis,)):
+        message = f"a weight for each class is `[{axis}]`, and this is `{weight.type}`"
+        context.report("E0301", message, weight.node)
+        return False
+    if weight.type.element.name != logits.type.element.name:
+        report_elements(context, weight.node, logits, weight)
+        return False
+    return True
 
 
 def _check_logits(context: Context, logits: Value) -> bool:

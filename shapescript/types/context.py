@@ -37,6 +37,9 @@ class Context(Protocol):
         Reports nothing.
         """
 
+    def length_of(self, axis: Axis) -> int | None:
+        """How long an axis is, where dims' values tell; for messages alone."""
+
     def declare_axis(self, name: str, axis: Axis) -> None:
         """Makes a pattern's name an axis of this function, to its end."""
 
