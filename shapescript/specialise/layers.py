@@ -37,7 +37,8 @@ def dropout(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Va
         # at a rate of 1 nothing is kept, and nothing need grow
         grown = a.of("multiply", tensor, 1.0 / (1.0 - rate) if rate < 1 else 0.0)
     else:
-        grown = a.of("divide", tensor, a.of("subtract", 1.0, rate))
+        share = a.of("subtract", 1.0, rate)
+        grown = a.of("divide", tensor, a.of("where", a.of("greater", share, 0.0), share, 1.0))
     return a.of("where", kept, grown, 0.0)
 
 

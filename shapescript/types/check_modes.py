@@ -40,7 +40,7 @@ def dropout(core: Core, call: Invocation) -> Type:
         core.report("E0552", f"`dropout` scales floats, and this is {x}", given["x"].value, helps=("write `x as f32`",))
         return WRONG
     rate = literal_number(given["rate"].value)
-    if rate is not None and not 0 <= rate < 1:
+    if rate is not None and not 0 <= rate <= 1:
         core.report("E0607", f"the rate of a dropout is in 0..1, and this is {rate}", given["rate"].value)
     kept = "NonNeg" if x.element.is_nonneg else None
     return keep(core, call, "dropout", given, Tensor(x.axes, x.element.refined(kept), x.normalised))
