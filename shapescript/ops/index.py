@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 from shapescript.ops.registry import (
     INDEX,
+    MAP,
     OWN,
     SUM,
     Op,
+    Role,
     Roles,
     RuleError,
     position_of,
     register,
-    roles_by_name,
 )
 from shapescript.ops.rules import (
     Attributes,
@@ -63,10 +64,23 @@ def _gather_rule(operands: Operands, attributes: Attributes) -> Tensor:
 
 
 def _gather_roles(node: Node) -> Roles:
-    x, over = node.operands[0], one_axis(node.attributes)
-    place = find(x.axes, over)
-    # The looked-up axis may stand in the index too, where it maps: its role there is that of the result.
-    return roles_by_name(node, [(x.axes[place], INDEX)])
+    x, index = node.operands
+    at = find(x.axes, one_axis(node.attributes))
+    shared = _shared(x.axes, x.axes[at], index.axes)
+    others = [i for i in range(len(index.axes)) if i not in shared]
+
+    def result(place: int) -> int:
+        return place if place < at else place - 1 + len(others)
+
+    # The looked-up axis may stand in the index too, where it is another: it maps.
+    roles = [Role(x.axes[at], INDEX, (at, None), None)]
+    roles += [Role(index.axes[i], MAP, (None, i), at + number) for number, i in enumerate(others)]
+    for place, axis in enumerate(x.axes):
+        if place != at:
+            roles.append(
+                Role(axis, MAP, (place, next((i for i, p in shared.items() if p == place), None)), result(place))
+            )
+    return tuple(roles)
 
 
 def _gather_gradient(b: Builder, node: Node, dy: Node) -> Sequence[Node | None]:
@@ -114,10 +128,20 @@ def _scatter_rule(operands: Operands, attributes: Attributes) -> Tensor:
 
 
 def _scatter_roles(node: Node) -> Roles:
-    index, over = node.operands[1], one_axis(node.attributes)
-    kept = _shared(node.axes, over, index.axes)
-    summed = [(axis, SUM) for i, axis in enumerate(index.axes) if i not in kept and not same(axis, over)]
-    return roles_by_name(node, [(over, OWN), *summed])
+    x, index = node.operands
+    at = find(node.axes, one_axis(node.attributes))
+    kept = _shared(node.axes, node.axes[at], index.axes)
+    in_x = [find(x.axes, axis) for axis in index.axes]
+    roles = [Role(node.axes[at], OWN, (None, None), at)]
+    for i, axis in enumerate(index.axes):
+        roles.append(Role(axis, MAP if i in kept else SUM, (in_x[i], i), kept.get(i)))
+    left = [place for place in range(len(node.axes)) if place != at and place not in kept.values()]
+    for place, axis in enumerate(x.axes):
+        if place not in in_x:
+            found = next(p for p in left if same(node.axes[p], axis))
+            left.remove(found)
+            roles.append(Role(axis, MAP, (place, None), found))
+    return tuple(roles)
 
 
 def _scatter_gradient(b: Builder, node: Node, dy: Node) -> Sequence[Node | None]:

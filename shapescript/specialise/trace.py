@@ -18,7 +18,7 @@ from shapescript.specialise.domain import Builtin, problem
 from shapescript.specialise.evaluator import Evaluator
 from shapescript.specialise.expressions import evaluate, extern_arguments
 from shapescript.specialise.frame import TENSORS, Frame
-from shapescript.specialise.values import TensorValue, Value, is_tensor
+from shapescript.specialise.values import BatchValue, TensorValue, Value, is_tensor
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis
 from shapescript.types.element import Element
@@ -166,4 +166,19 @@ def _extern(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Va
     return ev.domain.emit("extern", operands, attributes, frame.span(expr))
 
 
-TRACED: dict[str, Builtin] = {**SHARED, "show": _show, "extern": _extern}
+def _whole(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Value:
+    """`whole(x)`: an operation, which a layout over several devices gathers for; of a batch, one for each field."""
+    span = frame.span(expr)
+
+    def gathered(value: Value) -> Value:
+        if isinstance(value, Node):
+            return ev.domain.emit("whole", [value], {}, span)
+        return value
+
+    value = evaluate(ev, frame, use.arguments["x"])
+    if isinstance(value, BatchValue):
+        return BatchValue(value.data, value.axis, {name: gathered(part) for name, part in value.fields.items()})
+    return gathered(value)
+
+
+TRACED: dict[str, Builtin] = {**SHARED, "show": _show, "extern": _extern, "whole": _whole}

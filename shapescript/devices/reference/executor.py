@@ -1,7 +1,8 @@
 """Runs a graph with plain torch operations, on one device.
 
 Takes a graph after the passes (no `gradient` nodes); gives `Executor`, whose `run` takes the inputs' tensors, the
-counts of batches and the random key, and gives the outputs. A value is let go after its last use. A value or a size
+counts of batches and the random key, and gives the outputs. Collectives go to the `transport`, those of one launch
+together; without one the device is alone. A value is let go after its last use. A value or a size
 that can't be becomes a `ProgramError` at the node's place in the program.
 
 Everything that doesn't depend on a count is worked out once, when the executor is made. Values that follow from the
@@ -13,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.reference import (  # noqa: F401  (they fill the table)
+    lowering_collectives,
     lowering_elementwise,
     lowering_python,
     lowering_random,
@@ -25,6 +28,8 @@ from shapescript.devices.reference import (  # noqa: F401  (they fill the table)
     lowering_shapes,
 )
 from shapescript.devices.reference.lowering import LOWERINGS, PythonProblem, Run, Step, ValueProblem
+from shapescript.devices.reference.lowering_collectives import end_along
+from shapescript.devices.transport import Transport
 from shapescript.diagnostics.diagnostic import Diagnostic, Label, ProgramError
 from shapescript.ir.graph import Graph, Node
 from shapescript.types.axes import show_axes
@@ -33,13 +38,17 @@ from shapescript.types.size import SizeError
 
 @dataclass(slots=True)
 class _Line:
-    """One step: where its operands are, where its result goes, and what is let go after it."""
+    """One step: where its operands are, where its result goes, and what is let go after it.
+
+    `launched` are the lines of all-reduces that go together with this one, after which alone anything is let go.
+    """
 
     node: Node
     step: Step
     operands: tuple[int, ...]
     result: int
     freed: tuple[int, ...]
+    launched: tuple[_Line, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,14 +61,17 @@ class _Known:
 
 
 MOST_KNOWN = 4
+UNFIXED = {"random_key", "all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
+"""What is done in each run, even where its operands follow from the counts alone."""
 
 
 class Executor:
     """A graph made ready to run on a device."""
 
-    def __init__(self, graph: Graph, device: torch.device | str = "cpu") -> None:
+    def __init__(self, graph: Graph, device: torch.device | str = "cpu", transport: Transport | None = None) -> None:
         self.graph = graph
         self.device = torch.device(device)
+        self.transport = transport
         self._inputs = [node.number for node in graph.inputs]
         self._outputs = [node.number for node in graph.outputs]
         self._known: dict[tuple[tuple[str, int], ...], _Known] = {}
@@ -67,7 +79,7 @@ class Executor:
         fixed = _fixed(graph)
         lines = self._lowered(_last_uses(graph, fixed))
         self._fixed_lines = [line for line in lines if line.result in fixed]
-        self._lines = [line for line in lines if line.result not in fixed]
+        self._lines = _launched_together([line for line in lines if line.result not in fixed])
 
     def _lowered(self, freed: Mapping[int, Sequence[int]]) -> list[_Line]:
         lines = []
@@ -100,7 +112,7 @@ class Executor:
             values = list(known.values)
             for number, tensor in zip(self._inputs, inputs, strict=True):
                 values[number] = tensor
-            run = Run(known.sizes, self.device, key or RandomKey(), known.version)
+            run = Run(known.sizes, self.device, key or RandomKey(), known.version, self.transport)
             _perform_all(self._lines, run, values)
             outputs = [made for number in self._outputs if (made := values[number]) is not None]
             return _owned(outputs, [*inputs, *(kept for kept in known.values if kept is not None)])
@@ -112,7 +124,8 @@ class Executor:
         if known is None:
             self._versions += 1
             known = _Known(self._versions, {**self.graph.sizes, **counts}, [None] * len(self.graph.nodes))
-            _perform_all(self._fixed_lines, Run(known.sizes, self.device, RandomKey(), known.version), known.values)
+            run = Run(known.sizes, self.device, RandomKey(), known.version, self.transport)
+            _perform_all(self._fixed_lines, run, known.values)
         self._known[asked] = known
         if len(self._known) > MOST_KNOWN:
             del self._known[next(iter(self._known))]
@@ -121,9 +134,36 @@ class Executor:
 
 def _perform_all(lines: Sequence[_Line], run: Run, values: list[torch.Tensor | None]) -> None:
     for line in lines:
-        values[line.result] = _perform(line, run, values)
+        if line.launched:
+            _launch(line.launched, run, values)
+        else:
+            values[line.result] = _perform(line, run, values)
         for number in line.freed:
             values[number] = None
+
+
+def _launch(lines: Sequence[_Line], run: Run, values: list[torch.Tensor | None]) -> None:
+    """All-reduces of one launch, handed to the transport at once."""
+    given = [made.contiguous() for line in lines if (made := values[line.operands[0]]) is not None]
+    first = lines[0].node
+    combined = end_along(run, first).all_reduce(given, str(first.attributes["kind"]))
+    for line, tensor in zip(lines, combined, strict=True):
+        values[line.result] = tensor
+
+
+def _launched_together(lines: Sequence[_Line]) -> list[_Line]:
+    """The lines, with all-reduces that stand side by side and are of one launch as one."""
+    found: list[_Line] = []
+    groups = groupby(lines, key=lambda line: line.node.attributes["launch"] if line.node.name == "all_reduce" else -1)
+    for launch, group in groups:
+        together = tuple(group)
+        if launch == -1 or len(together) == 1:
+            found.extend(together)
+            continue
+        freed = tuple(number for line in together for number in line.freed)
+        last = together[-1]
+        found.append(_Line(last.node, last.step, last.operands, last.result, freed, together))
+    return found
 
 
 def _owned(outputs: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -161,10 +201,10 @@ def _blamed(code: str, message: str, node: Node) -> Exception:
 
 
 def _fixed(graph: Graph) -> set[int]:
-    """The nodes that depend on no input and no random key."""
+    """The nodes that depend on no input, no random key and no other device."""
     fixed: set[int] = set()
     for node in graph.nodes:
-        if node.op is not None and node.name != "random_key":
+        if node.op is not None and node.name not in UNFIXED:
             if all(operand.number in fixed for operand in node.operands):
                 fixed.add(node.number)
     return fixed

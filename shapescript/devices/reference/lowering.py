@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from shapescript.devices.random_key import RandomKey
+from shapescript.devices.transport import Transport
 from shapescript.ir.graph import Node
 from shapescript.ops.registry import over_axes, position_of
 from shapescript.types.axes import Axis, same, same_axes
@@ -29,15 +30,17 @@ class PythonProblem(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """What is known of one run: the batch's counts, where it runs, and the random key.
+    """What is known of one run: the batch's counts, where it runs, the random key, and the end of the collectives.
 
-    `version` differs where the counts do, so that what follows from them can be kept between runs.
+    `version` differs where the counts do, so that what follows from them can be kept between runs. One device alone
+    has no `transport`: its part of anything is the whole.
     """
 
     sizes: Mapping[str, int]
     device: torch.device
     key: RandomKey
     version: int
+    transport: Transport | None = None
 
 
 Step = Callable[..., torch.Tensor]
