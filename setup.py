@@ -39,7 +39,10 @@ class Native:
         return Extension(f"{PACKAGE}.{self.name}", list(self.sources), optional=True)
 
 
-MODULES = (Native("_core", ("csrc/cpu/core.cpp",)),)
+MODULES = (
+    Native("_core", ("csrc/cpu/core.cpp",)),
+    Native("_transport", ("csrc/cpu/transport.cpp",)),
+)
 
 COMPILE = (
     "-std=c++20 -O3 -fPIC -fvisibility=hidden -g0 -Wall -Wextra "

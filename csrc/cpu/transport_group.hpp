@@ -1,0 +1,303 @@
+// The collectives of one group of devices, in shared memory: each device copies its values in,
+// combines the slice that is its own, and copies the result out. Every device of the group calls
+// the same functions in the same order.
+//
+// Memory of a group: a meeting point; two slots for each device, used in turn; one place for
+// results. A value longer than a slot goes in pieces. A slot that was written before one meeting is
+// read before the next, so with two in turn one meeting is enough for what needs no common result.
+// Nobody spins unless every worker has a core of its own.
+
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collectives.h"
+#include "transport_combine.hpp"
+#include "transport_link.hpp"
+#include "transport_shared.hpp"
+
+namespace shapescript {
+
+struct Meeting {
+  alignas(64) Word arrived;
+  alignas(64) Word epoch;  // goes up when all have arrived; those who wait sleep on it
+  Word sleeping;
+};
+
+class Group {
+ public:
+  // Bytes of a device's slot; a multiple of every element's size and of a cache line.
+  static constexpr std::size_t kSlot = 4 << 20;
+  // Up to here every device combines all values itself, which saves a meeting.
+  static constexpr std::size_t kSmall = 16 << 10;
+
+  static constexpr std::size_t Bytes(std::uint32_t count) {
+    return kMeetingBytes + kSlot * (2 * count + 1);
+  }
+
+  // `at` is where the group's memory begins in the file, which is full of zeros at first.
+  Group(std::shared_ptr<Link> link, int file, std::size_t at, std::uint32_t rank,
+        std::uint32_t count, bool spin)
+      : link_(std::move(link)),
+        mapping_(file),
+        rank_(rank),
+        count_(count),
+        spins_(spin ? kSpins : 0) {
+    if (rank >= count || at % 4096 != 0 || at + Bytes(count) > mapping_.size()) {
+      throw std::invalid_argument("the group doesn't fit into the file");
+    }
+    meeting_ = reinterpret_cast<Meeting*>(mapping_.base() + at);
+    slots_ = mapping_.base() + at + kMeetingBytes;
+    result_ = slots_ + kSlot * 2 * count;
+    table_ = ShapescriptCollectives{this,
+                                    static_cast<std::int32_t>(rank),
+                                    static_cast<std::int32_t>(count),
+                                    &Group::TableReduce,
+                                    &Group::TableGather,
+                                    &Group::TableScatter};
+  }
+
+  std::uint32_t rank() const { return rank_; }
+  std::uint32_t count() const { return count_; }
+  ShapescriptCollectives* table() { return &table_; }
+
+  // Returns when every device of the group has come here.
+  void Meet() {
+    if (count_ == 1) return;
+    const std::uint32_t epoch = meeting_->epoch.load();
+    if (meeting_->arrived.fetch_add(1) + 1 == count_) {
+      meeting_->arrived.store(0);
+      meeting_->epoch.store(epoch + 1);
+      if (meeting_->sleeping.load() != 0) Wake(meeting_->epoch);
+      return;
+    }
+    for (int i = 0; i < spins_; ++i) {
+      if (meeting_->epoch.load() != epoch) return;
+      Pause();
+    }
+    while (meeting_->epoch.load() == epoch) {
+      if (link_->ended()) throw Ended();
+      meeting_->sleeping.fetch_add(1);
+      if (meeting_->epoch.load() == epoch) Sleep(meeting_->epoch, epoch);
+      meeting_->sleeping.fetch_sub(1);
+    }
+  }
+
+  // Combines the ins[i] of all devices, of lengths[i] values, into outs[i], which may be the same
+  // memory. Each device's values are multiplied by its `weight` first.
+  template <class T>
+  void AllReduce(std::span<void* const> ins, std::span<void* const> outs,
+                 std::span<const std::int64_t> lengths, ShapescriptCombine kind,
+                 double weight = 1.0) {
+    std::int64_t total = 0;
+    for (const std::int64_t length : lengths) total += length;
+    const std::int64_t most = kSlot / sizeof(T);
+    Pieces<T> in(ins, lengths);
+    Pieces<T> out(outs, lengths);
+    for (std::int64_t begin = 0; begin < total; begin += most) {
+      const std::int64_t size = std::min(most, total - begin);
+      T* own = NextSlot<T>();
+      in.ForEach(size, [&](T* values, std::int64_t at, std::int64_t length) {
+        if (weight == 1.0) {
+          std::memcpy(own + at, values, length * sizeof(T));
+        } else {
+          Scale(own + at, values, length, weight);
+        }
+      });
+      Meet();
+      if (size * sizeof(T) <= kSmall) {
+        out.ForEach(size, [&](T* values, std::int64_t at, std::int64_t length) {
+          Combine(
+              kind, values, [&](std::uint32_t rank) { return Slot<T>(rank) + at; }, count_, length);
+        });
+        continue;
+      }
+      T* result = reinterpret_cast<T*>(result_);
+      const std::int64_t slice = (size + count_ - 1) / count_;
+      const std::int64_t wide = (slice + 63) / 64 * 64;  // no two devices write into one cache line
+      const std::int64_t first = std::min(size, wide * rank_);
+      const std::int64_t last = std::min(size, first + wide);
+      Combine(
+          kind, result + first, [&](std::uint32_t rank) { return Slot<T>(rank) + first; }, count_,
+          last - first);
+      Meet();
+      out.ForEach(size, [&](T* values, std::int64_t at, std::int64_t length) {
+        std::memcpy(values, result + at, length * sizeof(T));
+      });
+    }
+  }
+
+  // `out` becomes the parts of all devices one after another; device i's has bytes[i] bytes.
+  void AllGather(const std::byte* in, std::byte* out, std::span<const std::int64_t> bytes) {
+    const std::int64_t longest = *std::max_element(bytes.begin(), bytes.end());
+    const std::int64_t most = kSlot;
+    for (std::int64_t begin = 0; begin < longest; begin += most) {
+      Copy(NextSlot<std::byte>(), in + begin, std::min(most, bytes[rank_] - begin));
+      Meet();
+      std::byte* to = out + begin;
+      for (std::uint32_t rank = 0; rank < count_; ++rank) {
+        Copy(to, Slot<std::byte>(rank), std::min(most, bytes[rank] - begin));
+        to += bytes[rank];
+      }
+    }
+  }
+
+  // `in` has the parts of all devices one after another, device i's of lengths[i] values; `out`
+  // becomes the own part, combined.
+  template <class T>
+  void ReduceScatter(const T* in, T* out, std::span<const std::int64_t> lengths,
+                     ShapescriptCombine kind) {
+    const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+    const std::int64_t most = SharePerDevice() / sizeof(T);
+    for (std::int64_t begin = 0; begin < longest; begin += most) {
+      T* own = NextSlot<T>();
+      const T* from = in + begin;
+      for (std::uint32_t rank = 0; rank < count_; ++rank) {
+        Copy(own + rank * most, from, std::min(most, lengths[rank] - begin));
+        from += lengths[rank];
+      }
+      Meet();
+      const std::int64_t size = std::min(most, lengths[rank_] - begin);
+      if (size > 0) {
+        const std::int64_t at = rank_ * most;
+        Combine(
+            kind, out + begin, [&](std::uint32_t rank) { return Slot<T>(rank) + at; }, count_,
+            size);
+      }
+    }
+  }
+
+  // `in` has what goes to each device one after another, gives[i] bytes to device i; `out` becomes
+  // what comes from each, takes[i] bytes from device i. `longest` is the largest number of bytes
+  // between any two devices.
+  void AllToAll(const std::byte* in, std::span<const std::int64_t> gives, std::byte* out,
+                std::span<const std::int64_t> takes, std::int64_t longest) {
+    const std::int64_t most = SharePerDevice();
+    for (std::int64_t begin = 0; begin < longest; begin += most) {
+      std::byte* own = NextSlot<std::byte>();
+      const std::byte* from = in + begin;
+      for (std::uint32_t rank = 0; rank < count_; ++rank) {
+        Copy(own + rank * most, from, std::min(most, gives[rank] - begin));
+        from += gives[rank];
+      }
+      Meet();
+      std::byte* to = out + begin;
+      for (std::uint32_t rank = 0; rank < count_; ++rank) {
+        Copy(to, Slot<std::byte>(rank) + rank_ * most, std::min(most, takes[rank] - begin));
+        to += takes[rank];
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t kMeetingBytes = 4096;
+  static constexpr int kSpins = 4000;
+  static_assert(sizeof(Meeting) <= kMeetingBytes);
+
+  // Some buffers as one row of values, gone through piece by piece.
+  template <class T>
+  class Pieces {
+   public:
+    Pieces(std::span<void* const> buffers, std::span<const std::int64_t> lengths)
+        : buffers_(buffers), lengths_(lengths) {}
+
+    // Calls use(values, place within the piece, length) for each buffer's part of the next `size`
+    // values.
+    template <class Use>
+    void ForEach(std::int64_t size, const Use& use) {
+      for (std::int64_t at = 0; at < size;) {
+        const std::int64_t length = std::min(size - at, lengths_[buffer_] - within_);
+        if (length > 0) use(static_cast<T*>(buffers_[buffer_]) + within_, at, length);
+        at += length;
+        within_ += length;
+        if (within_ == lengths_[buffer_]) {
+          ++buffer_;
+          within_ = 0;
+        }
+      }
+    }
+
+   private:
+    std::span<void* const> buffers_;
+    std::span<const std::int64_t> lengths_;
+    std::size_t buffer_ = 0;
+    std::int64_t within_ = 0;
+  };
+
+  template <class T>
+  static void Copy(T* to, const T* from, std::int64_t length) {
+    if (length > 0) std::memcpy(to, from, length * sizeof(T));
+  }
+
+  // Bytes of a slot for each device, where a slot holds something for each.
+  std::int64_t SharePerDevice() const {
+    return static_cast<std::int64_t>(kSlot / count_ / 64 * 64);
+  }
+
+  template <class T>
+  T* NextSlot() {
+    turn_ ^= 1U;
+    return Slot<T>(rank_);
+  }
+  template <class T>
+  T* Slot(std::uint32_t rank) const {
+    return reinterpret_cast<T*>(slots_ + kSlot * (2 * rank + turn_));
+  }
+
+  template <class Call>
+  static std::int32_t Status(const Call& call) {
+    try {
+      call();
+      return 0;
+    } catch (const Ended&) {
+      return 1;
+    } catch (const std::exception&) {  // an element or a way to combine that doesn't exist
+      return 2;
+    }
+  }
+  static std::int32_t TableReduce(void* self, void* const* buffers, const std::int64_t* lengths,
+                                  std::int32_t count, std::int32_t element, std::int32_t combine) {
+    return Status([&] {
+      const auto size = static_cast<std::size_t>(count);
+      WithElement(element, [&]<class T>(T) {
+        static_cast<Group*>(self)->AllReduce<T>({buffers, size}, {buffers, size}, {lengths, size},
+                                                static_cast<ShapescriptCombine>(combine));
+      });
+    });
+  }
+  static std::int32_t TableGather(void* self, const void* in, void* out,
+                                  const std::int64_t* bytes) {
+    return Status([&] {
+      Group* group = static_cast<Group*>(self);
+      group->AllGather(static_cast<const std::byte*>(in), static_cast<std::byte*>(out),
+                       {bytes, group->count_});
+    });
+  }
+  static std::int32_t TableScatter(void* self, const void* in, void* out,
+                                   const std::int64_t* lengths, std::int32_t element) {
+    return Status([&] {
+      Group* group = static_cast<Group*>(self);
+      WithElement(element, [&]<class T>(T) {
+        group->ReduceScatter<T>(static_cast<const T*>(in), static_cast<T*>(out),
+                                {lengths, group->count_}, SHAPESCRIPT_SUM);
+      });
+    });
+  }
+
+  std::shared_ptr<Link> link_;
+  Mapping mapping_;
+  std::uint32_t rank_;
+  std::uint32_t count_;
+  int spins_;
+  std::uint32_t turn_ = 0;
+  Meeting* meeting_ = nullptr;
+  std::byte* slots_ = nullptr;
+  std::byte* result_ = nullptr;
+  ShapescriptCollectives table_{};
+};
+
+}  // namespace shapescript
