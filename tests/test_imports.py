@@ -88,7 +88,9 @@ def imported(name: str, path: Path, known: set[str]) -> Iterator[tuple[int, str]
 
 def test_every_layer_is_there() -> None:
     known = set(modules())
-    missing = [name for name in LEVEL if not name.startswith("_") and not any((m + ".").startswith(name + ".") for m in known)]
+    missing = [
+        name for name in LEVEL if not name.startswith("_") and not any((m + ".").startswith(name + ".") for m in known)
+    ]
     assert not missing, f"layers of docs/architecture.md without a module: {missing}"
 
 
