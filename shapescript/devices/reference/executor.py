@@ -188,9 +188,16 @@ def _perform(line: _Line, run: Run, values: Sequence[torch.Tensor | None]) -> to
         raise _blamed("E2114", str(problem), line.node) from problem.__cause__
     except SizeError as error:
         raise _blamed("E2102", str(error), line.node) from error
-    except torch.OutOfMemoryError as error:
+    except (RuntimeError, MemoryError) as error:
+        if not _is_out_of_memory(error):
+            raise
         where = f"{line.node.name} of {show_axes(line.node.axes)}"
         raise _blamed("E2103", f"the memory of `{run.device}` is full at this {where}", line.node) from error
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether memory is full; torch has a class of its own for a GPU's, and only words for the CPU's."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error)
 
 
 def _blamed(code: str, message: str, node: Node) -> Exception:
