@@ -14,8 +14,6 @@ from shapescript.session import Session
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "errors"
 WHILE_RUNNING = [code for code in codes() if code.startswith("E21")]
-WITHOUT_PROGRAM = ("E2103", "E2112")
-"""Those that only a rare machine or a fault of the package shows."""
 
 
 def diagnostics(program: Program, folder: Path) -> list[Diagnostic]:
@@ -28,7 +26,7 @@ def diagnostics(program: Program, folder: Path) -> list[Diagnostic]:
 def test_every_code_has_a_page(code: str) -> None:
     page = explain(code)
     assert page.text.startswith(f"# {code}: {codes()[code]}\n"), "the heading is the code and its title"
-    assert len(page.programs) == (0 if code in WITHOUT_PROGRAM else 2)
+    assert len(page.programs) == 2
 
 
 def test_every_page_is_of_a_code() -> None:
@@ -41,13 +39,13 @@ def test_the_first_program_shows_it(code: str, tmp_path: Path) -> None:
     assert {diagnostic.code for diagnostic in found} == {code}
 
 
-@pytest.mark.parametrize("code", [code for code in codes() if code not in WITHOUT_PROGRAM])
+@pytest.mark.parametrize("code", codes())
 def test_the_second_program_checks(code: str, tmp_path: Path) -> None:
     found = diagnostics(explain(code).programs[1], tmp_path)
     assert [(diagnostic.code, diagnostic.message) for diagnostic in found] == []
 
 
-@pytest.mark.parametrize("code", [code for code in WHILE_RUNNING if code not in WITHOUT_PROGRAM])
+@pytest.mark.parametrize("code", WHILE_RUNNING)
 def test_what_is_met_while_running(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,7 +73,8 @@ CONTROLLER_WORDS = {
     "lion": "makes an optimizer's state",
     "map": "calls Python",
 }
-LOOKING = frozenset(("int", "float", "bool", "str"))
+SCHEDULES = ("warmup_cosine", "warmup_linear", "cosine", "exponential", "steps")
+LOOKING = frozenset(("int", "float", "bool", "str", *SCHEDULES))
 
 
 def body_nodes(node: tree.Function) -> Iterator[tree.Node]:

@@ -111,9 +111,10 @@ class TraceDomain:
             return known
         raise problem(
             "E2112",
-            "this depends on a tensor, whose value isn't known while the function is compiled",
+            "this depends on a value that isn't known while the function is compiled",
             span,
-            helps=("choose place by place with `where(c, a, b)`",),
+            ("a `float` argument stays open, so that another value compiles nothing anew; a tensor is open too",),
+            ("choose place by place with `where(c, a, b)`, or hand in a `bool`, which is known",),
         )
 
     @contextmanager

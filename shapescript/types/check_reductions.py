@@ -26,7 +26,7 @@ from shapescript.types.check_values import (
 )
 from shapescript.types.context import Arguments, Context, Operation
 from shapescript.types.element import F32, I64, PROB
-from shapescript.types.kinds import WRONG, Host, Tensor, Type, Wrong
+from shapescript.types.kinds import INT, WRONG, Host, Tensor, Type, Wrong
 from shapescript.types.uses import StaticArgument
 
 ADDING = ("sum", "prod", "cumsum", "cumprod")
@@ -168,6 +168,12 @@ def _check_cross_entropy(context: Context, node: tree.Expr, pattern: tree.Patter
         return WRONG
     attributes["smoothing"] = smoothing
     if ignore is not None:
+        kind = context.type_of(ignore)
+        if kind != INT:
+            if not isinstance(kind, Wrong):
+                message = f"the label that `ignore` names is a whole number that is known, and this is {kind}"
+                context.report("E0607", message, ignore)
+            return WRONG
         attributes["ignore"] = known if isinstance(known, int) else StaticArgument(ignore)
     keep = given.get("keep")
     kept = several_axes(context, keep, logits, "`keep`") if keep is not None else ()
