@@ -248,7 +248,7 @@ def test_mistakes_met_while_running_show_the_line(folder: Path, capsys: Out) -> 
 
 def test_devices_that_are_not_there(folder: Path, capsys: Out) -> None:
     assert main(["run", "--devices", "cuda[63]", "main.ss"]) == 1
-    assert "`--devices cpu` would do" in capsys.readouterr().err
+    assert "`--devices cpu` runs the same program on the CPU" in capsys.readouterr().err
 
 
 def run_process(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,7 @@ A dataset is never changed: each operation gives a new one over the same source.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from itertools import count as count_from_zero
 from itertools import islice
@@ -34,8 +34,11 @@ from shapescript.controller.dataset_items import (
     field_specs,
 )
 from shapescript.controller.errors import DataError
+from shapescript.devices.held import Somewhere
 
 Order: TypeAlias = NDArray[np.int64]
+Gather: TypeAlias = Callable[[Rows, Order], Mapping[str, Somewhere]]
+"""Takes the rows of these numbers out of columns, which never change."""
 
 __all__ = ["Batches", "Dataset", "FieldSpec", "TensorDataset", "Windows", "field_specs", "permutation"]
 
@@ -46,6 +49,7 @@ class Dataset:
 
     Either `columns` has them all, already checked; or `source` gives them by number; or, with `order` None, it can
     only be gone through from its beginning, and `first` and `last` cut that. `maps` are applied to each, in order.
+    `gather` takes rows of columns where they don't lie in this process.
     """
 
     checker: Checker
@@ -56,6 +60,7 @@ class Dataset:
     first: int = 0
     last: int | None = None
     device: torch.device = field(default=torch.device("cpu"))
+    gather: Gather | None = None
 
     @staticmethod
     def of(value: object, data: str, fields: Sequence[FieldSpec], device: torch.device | str = "cpu") -> Dataset:
@@ -144,11 +149,13 @@ class Dataset:
             raise DataError(f"this dataset is an iterable: it can't be {what}; give it `__len__` and `__getitem__`")
         return self.order
 
-    def rows(self, start: int, stop: int) -> Rows:
+    def rows(self, start: int, stop: int) -> Mapping[str, Somewhere]:
         """The examples from place `start` up to `stop` of the order, side by side."""
         assert self.order is not None
         numbers = self.order[start:stop]
         if self.columns is not None and not self.maps:
+            if self.gather is not None:
+                return self.gather(self.columns, numbers)
             index = torch.from_numpy(np.ascontiguousarray(numbers)).to(self.device)
             return {name: column.index_select(0, index) for name, column in self.columns.items()}
         return self.stacked([self.example(int(number)) for number in numbers])
@@ -237,7 +244,7 @@ class Batches:
         not_negative("skip", n)
         return replace(self, first=self.first + n)
 
-    def __iter__(self) -> Iterator[Rows]:
+    def __iter__(self) -> Iterator[Mapping[str, Somewhere]]:
         if self.dataset.order is None:
             yield from self.streamed()
             return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -168,7 +169,8 @@ def _by_method(name: str) -> Callable[[Evaluator, Value, dict[str, Value]], Valu
         if isinstance(data, HostBatches):
             return HostBatches(getattr(data.batches, name)(**given), data.info, data.output)
         assert isinstance(data, HostDataset)
-        result = getattr(data.examples, name)(**given)
+        examples = replace(data.examples, gather=_domain(ev).place.gather)
+        result = getattr(examples, name)(**given)
         if isinstance(result, tuple):
             return tuple(data.with_examples(each) for each in result)
         if name == "batches":

@@ -19,6 +19,7 @@ import torch
 
 from shapescript.controller.from_python import FromPython
 from shapescript.controller.host_builtins import HOST
+from shapescript.controller.placing import OneDevice, Place
 from shapescript.devices.dtypes import dtype_of
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.reference.executor import Executor
@@ -54,18 +55,18 @@ class HostDomain:
         output: Output,
         *,
         seed: int = 0,
-        device: torch.device | str = "cpu",
+        place: Place | None = None,
         folder: str | Path = ".",
-        specialiser: Specialiser | None = None,
     ) -> None:
         self.program = program
         self.dims = dict(sizes)
         self.is_device = is_device
         self.output = output
         self.seed = seed
-        self.device = torch.device(device)
+        self.place = place or OneDevice("cpu")
+        self.device = self.place.device
         self.folder = Path(folder)
-        self.specialiser = specialiser or Specialiser(program, sizes, device)
+        self.specialiser = Specialiser(program, sizes, self.device, self.place.runner)
         self.builtins: Mapping[str, Builtin] = HOST
         self.calls = 0
         self.known: dict[str, int] = dict(sizes)

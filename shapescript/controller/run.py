@@ -6,13 +6,11 @@ leaves open (dims that Python gives), and the device, which must be there.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-
-from shapescript.controller.errors import DeviceError, Error, ShapeError
+from shapescript.controller.errors import Error, ShapeError
+from shapescript.controller.find_devices import found_devices, place_of
 from shapescript.controller.host_domain import HostDomain, host_evaluator
 from shapescript.controller.output import Output
 from shapescript.controller.python_modules import attribute, call_python, import_python
@@ -23,7 +21,7 @@ from shapescript.specialise.expressions import evaluate
 from shapescript.specialise.specialise import Specialised
 from shapescript.syntax import tree
 from shapescript.types.size import Size, SizeError
-from shapescript.types.typed import DevicesInfo, DimInfo, TypedProgram
+from shapescript.types.typed import DimInfo, TypedProgram
 
 
 def run_program(
@@ -60,7 +58,10 @@ def run_program(
         evaluator.run(frame, arguments)
         complete = True
     finally:
-        output.close(complete)
+        try:
+            output.close(complete)
+        finally:
+            domain.place.close()
         if domain.specialiser.warnings:  # once, last, where it isn't lost among the output
             output.errors.write(render_all(domain.specialiser.warnings))
     return {program.function_of[function].name: done for function, done in domain.specialiser.specialisations.items()}
@@ -75,7 +76,7 @@ def start_program(
         ProgramError: a module of Python fails.
         Error: a device that isn't there, a dim without a value.
     """
-    device = torch_device(program.devices)
+    devices = found_devices(program.devices)
     folder = Path(path).resolve().parent
     import_all(program, folder)
     sizes = sizes_of(program, folder)
@@ -84,7 +85,9 @@ def start_program(
         return kinds[function].kind is Kind.DEVICE
 
     output = Output(Path(path).stem)
-    return host_evaluator(HostDomain(program, sizes, is_device, output, seed=seed, device=device, folder=folder))
+    return host_evaluator(
+        HostDomain(program, sizes, is_device, output, seed=seed, place=place_of(devices, folder), folder=folder)
+    )
 
 
 def import_all(program: TypedProgram, folder: Path) -> None:
@@ -100,37 +103,6 @@ def import_all(program: TypedProgram, folder: Path) -> None:
             import_python(info.module, folder, program.source.span(info.node.start, info.node.end))
         elif info.program is not None:
             import_all(info.program, folder)
-
-
-def torch_device(devices: DevicesInfo | None) -> torch.device:
-    """The device of a program that runs on one.
-
-    Raises:
-        DeviceError: it isn't there, or there are several, which can't be run yet.
-    """
-    if devices is None:
-        raise Error("the program has no `devices` line")
-    if devices.count > 1:
-        raise DeviceError(
-            f"`devices {devices}`: a program can't be run on several devices yet; "
-            "`--devices cpu` runs it on one, with the same results"
-        )
-    number = devices.numbers[0] if devices.numbers else 0
-    if devices.kind == "cuda":
-        there = torch.cuda.device_count()
-        if number >= there:
-            raise DeviceError(missing(str(devices), f"torch finds {there} NVIDIA GPUs" if there else "no NVIDIA GPU"))
-        return torch.device("cuda", number)
-    if devices.kind == "mps":
-        if not torch.backends.mps.is_available():
-            raise DeviceError(missing(str(devices), "no Apple GPU"))
-        return torch.device("mps")
-    return torch.device("cpu")
-
-
-def missing(wanted: str, found: str) -> str:
-    """Words for a device that isn't there."""
-    return f"`devices {wanted}`: here is {found}, and {os.cpu_count()} CPU cores; `--devices cpu` would do"
 
 
 def sizes_of(program: TypedProgram, folder: Path) -> dict[str, int]:

@@ -17,11 +17,13 @@ from shapescript.ir.graph import Graph
 class Border:
     """What is known of a graph's inputs and outputs besides their types.
 
-    `owners` says of each input what it belongs to: `model`, `gradients`, `optimizer`, `batch` or `value`. `replaces`
-    has, by the number of an output, the number of the input whose place it takes after the run.
+    `owners` says of each input what it belongs to: `model`, `gradients`, `optimizer`, `batch` or `value`; `names` is
+    what it is called, `m.w1`. `replaces` has, by the number of an output, the number of the input whose place it takes
+    after the run.
     """
 
     owners: tuple[str, ...]
+    names: tuple[str, ...]
     replaces: Mapping[int, int]
 
 

@@ -217,7 +217,7 @@ class Specialiser:
                 info.source.span(function.name_start, function.name_start + len(info.name)),
             ) from error
         names = [name for name, _ in domain.shown]
-        runner = self.make_runner(graph, Border(tuple(owners(form)), replaces))
+        runner = self.make_runner(graph, border(info, form, replaces))
         return Plan(function, graph, runner, key, nodes, written, names)
 
     def _count(self, info: FunctionInfo, function: tree.Function, arguments: Sequence[Value]) -> None:
@@ -266,6 +266,16 @@ class Specialiser:
             assert isinstance(old, DeviceTensor)
             owner[name] = DeviceTensor(tensor.held, old.axes, old.element, old.sizes)
         return Outcome(result, replaced, list(zip(plan.shown, tensors[shown_from:], strict=True)))
+
+
+def border(info: FunctionInfo, form: Hashable, replaces: Mapping[int, int]) -> Border:
+    """What a runner is told of the arguments of a function."""
+    kinds, names = [], []
+    for owner, path in owners(form):
+        at, dot, rest = path.partition(".")
+        kinds.append(owner)
+        names.append(f"{info.parameters[int(at)].name}{dot}{rest}")
+    return Border(tuple(kinds), tuple(names), replaces)
 
 
 def tensors_of(value: Value) -> list[object]:

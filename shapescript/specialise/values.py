@@ -172,16 +172,19 @@ def flatten(value: Value, form: Callable[[object], Hashable | None]) -> tuple[Ha
     return walk(value), leaves
 
 
-def owners(key: Hashable, owner: str = "value") -> Iterator[str]:
-    """For each leaf of a key, in order, what it belongs to: `model`, `gradients`, `optimizer`, `batch` or `value`."""
+def owners(key: Hashable, owner: str = "value", path: str = "") -> Iterator[tuple[str, str]]:
+    """What each leaf of a key belongs to and where it stands there, in order.
+
+    The first is `model`, `gradients`, `optimizer`, `batch` or `value`; the second the names on the way, with dots.
+    """
     match key:
         case Leaf():
-            yield owner
+            yield owner, path
         case Made():
             kind = str(key.of[0])
             inner = kind if kind in ("model", "gradients", "optimizer", "batch") else owner
-            for _, part in key.parts:
-                yield from owners(part, inner)
+            for name, part in key.parts:
+                yield from owners(part, inner, f"{path}.{name}" if path else name)
 
 
 def unflatten(key: Hashable, leaves: Iterator[object]) -> Value:

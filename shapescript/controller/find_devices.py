@@ -1,0 +1,60 @@
+"""The devices that a program names, found on this machine.
+
+Takes what the `devices` line says; gives torch's devices, or a `DeviceError` that says what is there and what would
+do, before anything starts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from shapescript.controller.errors import DeviceError, Error
+from shapescript.controller.placing import OneDevice, Place
+from shapescript.types.typed import DevicesInfo
+
+
+def found_devices(devices: DevicesInfo | None) -> list[torch.device]:
+    """The devices of a program, in its order.
+
+    Raises:
+        DeviceError: one isn't there.
+    """
+    if devices is None:
+        raise Error("the program has no `devices` line")
+    if devices.kind == "cuda":
+        there = torch.cuda.device_count()
+        numbers = devices.numbers or (0,)
+        if max(numbers) >= there:
+            found = f"{there} NVIDIA GPU{'s' if there > 1 else ''}" if there else "no NVIDIA GPU"
+            raise DeviceError(missing(devices, found, there))
+        return [torch.device("cuda", number) for number in numbers]
+    if devices.kind == "mps":
+        if not torch.backends.mps.is_available():
+            raise DeviceError(missing(devices, "no Apple GPU", 0))
+        return [torch.device("mps")]
+    return [torch.device("cpu")] * devices.count
+
+
+def missing(devices: DevicesInfo, found: str, there: int) -> str:
+    """Words for a device that isn't there: what is, and what would do."""
+    numbers = " ".join(map(str, range(devices.count)))
+    here = f"`--devices {'cpu' if devices.count == 1 else f'cpu[{numbers}]'}` runs the same program on the CPU"
+    fewer = f"`--devices cuda[{' '.join(map(str, range(there)))}]` on what is here, " if there else ""
+    gpus = "T4" if devices.count == 1 else f"T4:{devices.count}"
+    rented = f", `--modal {gpus}` on rented GPUs" if devices.kind == "cuda" else ""
+    cores = os.cpu_count() or 1
+    processor = f"{cores} CPU core{'s' if cores > 1 else ''}"
+    return f"`devices {devices}`: here is {found}, and {processor}; {fewer}{here}{rented}"
+
+
+def place_of(devices: Sequence[torch.device], folder: Path) -> Place:
+    """Where a program on these devices runs; several get a worker process each."""
+    if len(devices) == 1:
+        return OneDevice(devices[0])
+    raise DeviceError(
+        "a program can't be run on several devices yet; `--devices cpu` runs it on one, with the same results"
+    )

@@ -1,0 +1,48 @@
+"""Where a program's tensors are and its graphs run: one device in this process, or several with a worker each.
+
+Gives `Place`, what the controller's domain stands on, and `OneDevice`. `several_devices.py` has the other.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from shapescript.controller.datasets import Gather
+from shapescript.devices.reference.executor import Executor
+from shapescript.devices.runner import Border, LocalRunner, Runner
+from shapescript.ir.graph import Graph
+
+
+class Place(Protocol):
+    """Devices.
+
+    `device` is where a tensor of the controller's own is made. `gather` takes rows of a dataset's columns where they
+    lie with workers; None where the controller itself has them.
+    """
+
+    device: torch.device
+    gather: Gather | None
+
+    def runner(self, graph: Graph, border: Border) -> Runner:
+        """What runs a graph here."""
+
+    def close(self) -> None:
+        """Gives the devices back."""
+
+
+class OneDevice:
+    """A device of this process."""
+
+    gather: Gather | None = None
+
+    def __init__(self, device: torch.device | str) -> None:
+        self.device = torch.device(device)
+
+    def runner(self, graph: Graph, border: Border) -> Runner:
+        """An executor."""
+        return LocalRunner(Executor(graph, self.device))
+
+    def close(self) -> None:
+        """Nothing is held."""
