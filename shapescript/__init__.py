@@ -11,15 +11,26 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 FROM_SESSION = (
+    "ArgumentError",
     "CheckError",
+    "CheckpointError",
     "DataError",
     "DeviceError",
     "Error",
+    "RunError",
     "ShapeError",
     "TensorDataset",
     "Windows",
     "WorkerError",
+    "adam",
+    "adamw",
     "check",
+    "lion",
+    "load",
+    "load_checkpoint",
+    "save",
+    "save_checkpoint",
+    "sgd",
 )
 
 
@@ -31,3 +42,6 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *FROM_SESSION])
+
+
+import_module("shapescript.importer").install()  # `import net` finds net.ss

@@ -29,6 +29,17 @@ if TYPE_CHECKING:
     from shapescript.controller.errors import CheckError
 
 PUBLIC: Mapping[str, str] = {
+    "ArgumentError": "shapescript.controller.errors",
+    "CheckpointError": "shapescript.controller.errors",
+    "RunError": "shapescript.controller.errors",
+    "load": "shapescript.python.module",
+    "adam": "shapescript.python.training",
+    "adamw": "shapescript.python.training",
+    "lion": "shapescript.python.training",
+    "load_checkpoint": "shapescript.python.training",
+    "save": "shapescript.python.training",
+    "save_checkpoint": "shapescript.python.training",
+    "sgd": "shapescript.python.training",
     "CheckError": "shapescript.controller.errors",
     "DataError": "shapescript.controller.errors",
     "DeviceError": "shapescript.controller.errors",

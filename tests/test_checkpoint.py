@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from shapescript.controller import checkpoint
+from shapescript.controller import checkpoint_files as files
+from shapescript.controller.checkpoint_files import Draws
 from shapescript.controller.errors import CheckpointError
 from shapescript.specialise.values import DeviceTensor, ModelValue, OptimizerValue
 from shapescript.syntax import tree
@@ -56,14 +58,15 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     assert values(other) == values(model(5.0))
 
 
-def test_a_checkpoint_keeps_numbers_steps_and_the_count_of_calls(tmp_path: Path) -> None:
+def test_a_checkpoint_keeps_numbers_steps_and_what_draws_depend_on(tmp_path: Path) -> None:
     path = tmp_path / "c.safetensors"
     m = model(1.0)
-    checkpoint.save_checkpoint(path, {"m": m, "opt": optimizer(m, 30.0), "step": 7, "best": 0.5}, calls=42)
+    draws = Draws(seed=3, calls=42, passes={"main:12": 2})
+    checkpoint.save_checkpoint(path, {"m": m, "opt": optimizer(m, 30.0), "step": 7, "best": 0.5}, draws)
     m2 = model()
     opt2 = optimizer(m2, 0.0, lr=0.3)
-    given, calls = checkpoint.load_checkpoint(path, {"m": m2, "opt": opt2, "step": 0, "best": 9.0})
-    assert (given["step"], given["best"], calls) == (7, 0.5, 42)
+    given, found = checkpoint.load_checkpoint(path, {"m": m2, "opt": opt2, "step": 0, "best": 9.0})
+    assert (given["step"], given["best"], found) == (7, 0.5, draws)
     assert values(m2) == values(m)
     assert values(opt2) == values(optimizer(m, 30.0))
     assert opt2.options["betas"] == (0.9, 0.999)
@@ -99,7 +102,7 @@ def test_a_shared_part_is_stored_once(tmp_path: Path) -> None:
     whole = ModelValue(KIND, {"a": shared, "b": shared})
     path = tmp_path / "m.safetensors"
     checkpoint.save(whole, path)
-    assert list(checkpoint.read(path).tensors) == ["a.w"]
+    assert list(files.read(path).tensors) == ["a.w"]
     shared.fields["w"] = tensor(3)
     checkpoint.load(whole, path)
     assert whole.fields["b"] is whole.fields["a"]
@@ -154,5 +157,5 @@ def test_another_element_is_named(tmp_path: Path) -> None:
     assert isinstance(old, DeviceTensor)
     m.fields["w1"] = replace(old, held=old.data.double())
     checkpoint.save(m, path)
-    with pytest.raises(CheckpointError, match="`w1` should hold f32, and holds float64 in the file"):
+    with pytest.raises(CheckpointError, match="`w1` should hold f32, and holds f64 in the file"):
         checkpoint.load(model(), path)

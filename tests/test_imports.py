@@ -33,6 +33,7 @@ LAYERS = (
     ("specialise",),
     ("controller",),
     ("session",),
+    ("python", "importer"),
     ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -1,41 +1,25 @@
-"""Files of weights: `save`, `load`, `save_checkpoint`, `load_checkpoint`, in the safetensors format.
+"""What a file of weights says of a program's values: `save`, `load`, `save_checkpoint`, `load_checkpoint`.
 
-A file holds whole tensors by plain names (`w1`, `blocks.0.attn.w_o`; in a checkpoint `m.w1`, `opt.first.w1`) and the
-numbers beside them, as JSON under `shapescript` in the file's metadata. Names and values don't depend on the devices.
-
-A file is written beside its place under another name, brought to the disk and renamed, so that whatever happens the
-path holds the old values or the new, whole. What is loaded is compared first: a name that is missing or too many, or
-has another shape or element, is an error that changes nothing.
+Takes models, optimizers' states, gradients, tensors and numbers; gives their tensors plain names (`w1`,
+`blocks.0.attn.w_o`; in a checkpoint `m.w1`, `opt.first.w1`), which don't depend on the devices, and puts the values of
+a file back. What is loaded is compared first: a name that is missing or too many, or has another shape or element, is
+an error that lists them all and changes nothing. How a file lies on the disk is `checkpoint_files.py`'s.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 
+from shapescript.controller import checkpoint_files as files
+from shapescript.controller.arrays import element_of, sizes_text
+from shapescript.controller.checkpoint_files import Contents, Draws
 from shapescript.controller.errors import CheckpointError
 from shapescript.specialise.values import DeviceTensor, GradientsValue, ModelValue, OptimizerValue, Slots, Value
 from shapescript.types.axes import show_axes
-
-METADATA = "shapescript"
-Number = int | float | bool | str | None
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What a file holds: tensors and numbers by name, and how many calls the controller had made (`None`: not kept)."""
-
-    tensors: Mapping[str, torch.Tensor]
-    numbers: Mapping[str, object]
-    calls: int | None = None
 
 
 @dataclass(frozen=True)
@@ -84,8 +68,8 @@ def places(value: Value, prefix: str = "") -> Iterator[Place]:
     return walk(value, prefix)
 
 
-def contents(parts: Mapping[str, Value], calls: int | None = None) -> Contents:
-    """What to write for these values; a name that is empty gives its parts no prefix.
+def contents(parts: Mapping[str, Value], draws: Draws | None = None) -> Contents:
+    """What to write for these values, copied; a name that is empty gives its parts no prefix.
 
     Raises:
         CheckpointError: a value is something that a file doesn't hold.
@@ -99,12 +83,12 @@ def contents(parts: Mapping[str, Value], calls: int | None = None) -> Contents:
             found = [(name, value)]
         for path, part in found:
             if isinstance(part, DeviceTensor):
-                tensors[path] = part.data.detach().cpu().contiguous()
+                tensors[path] = part.data.detach().to("cpu", copy=True).contiguous()
             elif is_number(part):
                 numbers[path] = part
             else:
                 raise CheckpointError(f"a file of weights doesn't hold `{path}`, which is {type(part).__name__}")
-    return Contents(tensors, numbers, calls)
+    return Contents(tensors, numbers, draws)
 
 
 def is_number(value: object) -> bool:
@@ -120,29 +104,33 @@ def is_number(value: object) -> bool:
 def save(value: Value, path: str | Path) -> None:
     """Writes a model's, an optimizer's or gradients' tensors; a single tensor is called `value`."""
     name = "value" if isinstance(value, DeviceTensor) else ""
-    write(path, contents({name: value}))
+    files.write(path, contents({name: value}))
 
 
 def load(value: Value, path: str | Path) -> None:
     """Gives a model or an optimizer the values of a file, or changes nothing and raises `CheckpointError`."""
-    restore({"": value}, read(path), str(path))
+    restore({"": value}, files.read(path), str(path))
 
 
-def save_checkpoint(path: str | Path, parts: Mapping[str, Value], calls: int) -> None:
-    """Writes several values, each under its name, and the count of calls on which random draws depend."""
-    write(path, contents(parts, calls))
+def save_checkpoint(path: str | Path, parts: Mapping[str, Value], draws: Draws, keep: int | None = None) -> None:
+    """Writes several values, each under its name, and what random draws depend on.
+
+    It returns when the values are copied; the file is written beside the next steps. With `keep`, the path is a
+    folder of so many of the last ones.
+    """
+    files.write_soon(path, contents(parts, draws), keep)
 
 
-def load_checkpoint(path: str | Path, parts: Mapping[str, Value]) -> tuple[dict[str, Value], int]:
+def load_checkpoint(path: str | Path, parts: Mapping[str, Value]) -> tuple[dict[str, Value], Draws]:
     """Gives the values of a checkpoint back: containers are changed in place, host values and tensors returned anew.
 
-    The second result is the count of calls when it was written.
+    The second result is what random draws depended on when it was written.
 
     Raises:
         CheckpointError: the file doesn't fit; nothing was changed.
     """
-    found = read(path)
-    return restore(parts, found, str(path)), found.calls or 0
+    found = files.read_newest(path)
+    return restore(parts, found, str(path)), found.draws or Draws()
 
 
 def restore(parts: Mapping[str, Value], found: Contents, path: str) -> dict[str, Value]:
@@ -170,22 +158,21 @@ def differences(targets: Mapping[str, Place], found: Contents) -> Iterator[str]:
     for name, place in targets.items():
         value = place.value
         if isinstance(value, DeviceTensor):
-            wanted, shape = show_axes(value.axes), sizes(value.data)
+            wanted, shape = show_axes(value.axes), sizes_text(value.shape)
             stored = found.tensors.get(name)
             if stored is None:
                 yield f"`{name}` is missing: {wanted}, {shape}"
-            elif stored.shape != value.data.shape:
-                yield f"`{name}` should be {wanted}, {shape}, and is {sizes(stored)} in the file"
-            elif stored.dtype != value.data.dtype:
-                held = str(stored.dtype).removeprefix("torch.")
-                yield f"`{name}` should hold {value.element}, and holds {held} in the file"
+            elif tuple(stored.shape) != value.shape:
+                yield f"`{name}` should be {wanted}, {shape}, and is {sizes_text(stored.shape)} in the file"
+            elif element_of(stored) != value.element.name:
+                yield f"`{name}` should hold {value.element}, and holds {element_of(stored)} in the file"
         elif name not in found.numbers:
             yield f"`{name}` is missing: a number or a string"
         elif not same_kind(found.numbers[name], value):
             yield f"`{name}` should be {type(value).__name__}, and is {found.numbers[name]!r} in the file"
     for name, tensor in found.tensors.items():
         if name not in targets:
-            yield f"`{name}` is in the file, {sizes(tensor)}, and nothing here has this name"
+            yield f"`{name}` is in the file, {sizes_text(tensor.shape)}, and nothing here has this name"
     for name in found.numbers:
         if name not in targets:
             yield f"`{name}` is in the file, a number or a string, and nothing here has this name"
@@ -211,89 +198,3 @@ def replacement(value: object, name: str, found: Contents) -> object:
     if isinstance(value, float) and isinstance(stored_number, int):
         return float(stored_number)
     return tuple(stored_number) if isinstance(stored_number, list) else stored_number
-
-
-def sizes(tensor: torch.Tensor) -> str:
-    """A tensor's sizes: `64 x 10`, or `one value`."""
-    return " x ".join(map(str, tensor.shape)) if tensor.ndim else "one value"
-
-
-# --- files -----------------------------------------------------------------------------------------------------------
-
-
-def write(path: str | Path, what: Contents) -> None:
-    """Writes a file as a whole or not at all.
-
-    Raises:
-        CheckpointError: it can't be written; what was at the path before is still there.
-    """
-    place = Path(path)
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.shapescript-part")
-    metadata = {METADATA: json.dumps({"numbers": what.numbers, "calls": what.calls})}
-    if place.exists() and not place.is_file():
-        kind = "a folder" if place.is_dir() else "a device or a pipe"
-        raise CheckpointError(f"`{path}` can't be written: {kind} is there, not a file")
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(place)
-        with open(temporary, "wb") as file:
-            file.write(to_bytes(dict(what.tensors), metadata))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, place)
-        sync_folder(place.parent)
-    except OSError as error:
-        raise CheckpointError(f"`{path}` can't be written: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Brings a rename to the disk, where the system can."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def remove_leftovers(place: Path) -> None:
-    """Removes what a save of this very path left when its process was killed."""
-    pattern = re.compile(re.escape(f".{place.name}.") + r"(\d+)\.shapescript-part")
-    for other in place.parent.iterdir():
-        found = pattern.fullmatch(other.name)
-        if found and int(found[1]) != os.getpid() and not is_running(int(found[1])):
-            other.unlink(missing_ok=True)
-
-
-def is_running(process: int) -> bool:
-    """Whether a process of this number is there; yes, if it isn't ours to ask."""
-    if os.name != "posix":
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def read(path: str | Path) -> Contents:
-    """All that a file holds; one that another program wrote has tensors alone.
-
-    Raises:
-        CheckpointError: there is no such file, or it isn't whole.
-    """
-    if not Path(path).is_file():
-        raise CheckpointError(f"there is no file `{path}`")
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
-            metadata = file.metadata() or {}
-        kept = json.loads(metadata.get(METADATA, "{}"))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"`{path}` isn't a whole safetensors file: {error}") from error
-    return Contents(tensors, kept.get("numbers", {}), kept.get("calls"))

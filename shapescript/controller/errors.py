@@ -6,6 +6,11 @@ of the border to Python: what was handed in, what is there.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shapescript.diagnostics.diagnostic import Diagnostic
+
 
 class Error(Exception):
     """Anything that ShapeScript raises."""
@@ -13,6 +18,18 @@ class Error(Exception):
 
 class CheckError(Error):
     """A program doesn't check; the text is the checker's words."""
+
+
+class RunError(Error):
+    """A line of the program went wrong while it ran; the text shows it, `diagnostic` has the place."""
+
+    def __init__(self, message: str, diagnostic: Diagnostic | None = None) -> None:
+        super().__init__(message)
+        self.diagnostic = diagnostic
+
+
+class ArgumentError(Error, TypeError):
+    """A function is called with too few arguments, too many, or something of another kind."""
 
 
 class DeviceError(Error):

@@ -241,15 +241,16 @@ def _load(ev: Evaluator, frame: Frame, use: BuiltinUse) -> None:
 
 def _save_checkpoint(ev: Evaluator, frame: Frame, use: BuiltinUse) -> None:
     given = arguments_of(ev, frame, use.arguments)
-    path = given.pop("path")
-    checkpoint.save_checkpoint(str(path), given, _domain(ev).calls)
+    path, keep = given.pop("path"), given.pop("keep", None)
+    assert keep is None or isinstance(keep, int)
+    checkpoint.save_checkpoint(str(path), given, _domain(ev).draws, keep)
 
 
 def _load_checkpoint(ev: Evaluator, frame: Frame, use: BuiltinUse) -> None:
     given = arguments_of(ev, frame, use.arguments)
     path = given.pop("path")
-    found, calls = checkpoint.load_checkpoint(str(path), given)
-    _domain(ev).calls = calls
+    found, draws = checkpoint.load_checkpoint(str(path), given)
+    _domain(ev).go_on(draws)
     for name, value in found.items():
         if value is not given[name]:
             ev.assign(frame, use.arguments[name], value)

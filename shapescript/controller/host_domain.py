@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from shapescript.controller.checkpoint_files import Draws
 from shapescript.controller.from_python import FromPython
 from shapescript.controller.host_builtins import HOST
+from shapescript.controller.passes import Passes
 from shapescript.controller.placing import OneDevice, Place
 from shapescript.devices.dtypes import dtype_of
 from shapescript.devices.random_key import RandomKey
@@ -69,6 +71,7 @@ class HostDomain:
         self.specialiser = Specialiser(program, sizes, self.device, self.place.runner)
         self.builtins: Mapping[str, Builtin] = HOST
         self.calls = 0
+        self.passes = Passes()
         self.known: dict[str, int] = dict(sizes)
         self._small: dict[Hashable, tuple[Executor, Node]] = {}
         self._names: dict[str, int] = {}
@@ -77,6 +80,16 @@ class HostDomain:
         """The key of the next run."""
         self.calls += 1
         return RandomKey(self.seed, self.calls)
+
+    @property
+    def draws(self) -> Draws:
+        """What random draws depend on, for a checkpoint."""
+        return Draws(self.seed, self.calls, self.passes.state())
+
+    def go_on(self, draws: Draws) -> None:
+        """Goes on with the draws of the run that wrote a checkpoint."""
+        self.seed, self.calls = draws.seed, draws.calls
+        self.passes.restore(draws.passes)
 
     # --- operations
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from shapescript.controller import checkpoint_files
 from shapescript.controller.errors import Error, ShapeError
 from shapescript.controller.find_devices import found_devices, place_of
 from shapescript.controller.host_domain import HostDomain, host_evaluator
@@ -56,6 +57,7 @@ def run_program(
     complete = False
     try:
         evaluator.run(frame, arguments)
+        checkpoint_files.finish()
         complete = True
     finally:
         try:

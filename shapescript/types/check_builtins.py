@@ -276,6 +276,11 @@ def _checkpoint(name: str) -> Builtin:
         kept: dict[str, tree.Argument] = {"path": call.arguments[0]}
         for argument in call.arguments[1:]:
             kind = core.type_of(argument.value)
+            if argument.name == "keep" and not loads:  # an option, which a file doesn't hold
+                if kind != INT and not isinstance(kind, (Wrong, PythonValue)):
+                    core.report("E0607", f"`keep` of `{name}` is an int, and this is {kind}", argument.value)
+                kept["keep"] = argument
+                continue
             key = argument.name or (argument.value.name if isinstance(argument.value, tree.Name) else None)
             if key is None or key in kept:
                 core.report(
