@@ -33,6 +33,7 @@ LAYERS = (
     ("specialise",),
     ("controller",),
     ("session",),
+    ("rent",),
     ("python", "importer"),
     ("cli", "__main__"),
 )

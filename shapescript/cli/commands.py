@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shapescript import __version__
 from shapescript.cli.program_arguments import Help, program_arguments
+from shapescript.cli.rented import refuse_without_modal, run_rented
 from shapescript.cli.usage import UsageError
 from shapescript.diagnostics.formats import show
 from shapescript.diagnostics.render import wants_colour
@@ -49,6 +50,9 @@ def check(arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Checks a program and calls its `main`; a `.py` is run as Python would."""
+    if arguments.modal is not None:
+        return run_rented(arguments, None if arguments.file.endswith(".py") else session_of(arguments.file, arguments))
+    refuse_without_modal(arguments)
     if arguments.file.endswith(".py"):
         return run_python(arguments)
     session = session_of(arguments.file, arguments)

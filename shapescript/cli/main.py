@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from shapescript import __version__
+from shapescript.cli.rented import rent_options
 from shapescript.cli.usage import UsageError
 from shapescript.diagnostics.diagnostic import ProgramError
 from shapescript.diagnostics.formats import FORMATS, show
@@ -139,6 +140,7 @@ def parser() -> argparse.ArgumentParser:
     overrides(part)
     part.add_argument("--plan", action="store_true", help="say afterwards what was compiled, and how often")
     part.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of every random draw (0)")
+    rent_options(part)
     part.add_argument("file", metavar="FILE")
     part.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
     part = add("plan", commands.plan, "Shows where each function runs, and why.", "shapescript plan train.ss step")
