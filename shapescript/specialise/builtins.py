@@ -30,7 +30,10 @@ from shapescript.specialise.values import (
     named_tensors,
 )
 from shapescript.syntax import tree
+from shapescript.types.axes import Axis
 from shapescript.types.element import F64, NONNEG
+from shapescript.types.kinds import ModelList
+from shapescript.types.size import Size
 from shapescript.types.uses import BuiltinUse, Default
 
 # --- gradients -------------------------------------------------------------------------------------------------------
@@ -96,7 +99,8 @@ def _in_mode(training: bool) -> Builtin:
 def _update(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Value:
     given = arguments_of(ev, frame, use.arguments, lr=None)
     model, state, gradients = given["m"], given["opt"], given["g"]
-    assert isinstance(model, ModelValue) and isinstance(state, OptimizerValue) and isinstance(gradients, GradientsValue)
+    assert isinstance(model, (ModelValue, list)) and isinstance(state, OptimizerValue)
+    assert isinstance(gradients, (GradientsValue, list))
     update(ev.domain, model, state, gradients, given["lr"])
     return None
 
@@ -185,14 +189,16 @@ def _optimizer(kind: str) -> Builtin:
     def made(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Value:
         given = arguments_of(ev, frame, use.arguments)
         model = given.pop("m")
-        assert isinstance(model, ModelValue)
+        assert isinstance(model, (ModelValue, list))
         return new_optimizer(ev, kind, model, given)
 
     return made
 
 
-def new_optimizer(ev: Evaluator, kind: str, model: ModelValue, given: Mapping[str, Value]) -> OptimizerValue:
-    """An optimizer's state for a model: zeros beside each param."""
+def new_optimizer(
+    ev: Evaluator, kind: str, model: ModelValue | list[ModelValue], given: Mapping[str, Value]
+) -> OptimizerValue:
+    """An optimizer's state for a model, or for a list of models of one kind: zeros beside each param."""
     options: dict[str, object] = {**DEFAULTS[kind], **given}
     rate = options["lr"]
     options["lr"] = float(rate) if isinstance(rate, (int, float)) else rate
@@ -207,7 +213,8 @@ def new_optimizer(ev: Evaluator, kind: str, model: ModelValue, given: Mapping[st
             state[each][path] = (
                 ev.domain.emit("broadcast", (zero,), {"axes": weight.axes}, None) if weight.axes else zero
             )
-    return OptimizerValue(kind, model.type, options, state, {"step": a.domain.constant(0.0, F64)})
+    of = ModelList(Axis.of(Size.of(len(model))), model[0].type) if isinstance(model, list) else model.type
+    return OptimizerValue(kind, of, options, state, {"step": a.domain.constant(0.0, F64)})
 
 
 def trained(ev: Evaluator, model: Value, prefix: str = "") -> list[tuple[str, dict[str, object], str]]:

@@ -340,7 +340,7 @@ def host(ev: Evaluator, frame: Frame, op: str, expr: tree.Expr) -> Value:
         left = truth(ev, frame, operands[0])
         return (left and truth(ev, frame, operands[1])) if op == "and" else (left or truth(ev, frame, operands[1]))
     values = [evaluate(ev, frame, each) for each in operands]
-    if any(isinstance(value, GradientsValue) for value in values):
+    if any(is_gradients(value) for value in values):
         return on_gradients(ev, op, values)
     if any(is_tensor(value) for value in values):
         return on_open_numbers(ev, frame, op, values, expr)
@@ -375,13 +375,18 @@ def on_open_numbers(ev: Evaluator, frame: Frame, op: str, values: list[Value], e
     return result
 
 
+def is_gradients(value: Value) -> bool:
+    """Whether a value is gradients, of a model or of a list of models."""
+    return isinstance(value, GradientsValue) or (isinstance(value, list) and all(map(is_gradients, value)))
+
+
 def on_gradients(ev: Evaluator, op: str, values: list[Value]) -> Value:
     """Gradients add, subtract and scale, tensor by tensor."""
-    shapes = [value for value in values if isinstance(value, GradientsValue)]
+    shapes = [value for value in values if is_gradients(value)]
 
     def one(*tensors: TensorValue) -> TensorValue:
         left = iter(tensors)
-        parts = [next(left) if isinstance(value, GradientsValue) else value for value in values]
+        parts = [next(left) if is_gradients(value) else value for value in values]
         element = tensors[0].element.base
         ready: list[TensorValue] = [
             part if isinstance(part, TENSORS) and part.axes else scalar(ev, part, element) for part in parts

@@ -76,8 +76,14 @@ class Arithmetic:
         return self.of("add", self.scaled(old, keep), self.scaled(new, 1.0 - keep))
 
 
-def update(domain: Domain, model: ModelValue, state: OptimizerValue, gradients: GradientsValue, lr: Value) -> None:
-    """One step of an optimizer."""
+def update(
+    domain: Domain,
+    model: ModelValue | list[ModelValue],
+    state: OptimizerValue,
+    gradients: GradientsValue | list[GradientsValue],
+    lr: Value,
+) -> None:
+    """One step of an optimizer, for a model or a list of models."""
     arithmetic = Arithmetic(domain)
     rate = state.options["lr"] if lr is None else lr
     (step_slot,) = state.step

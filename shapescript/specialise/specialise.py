@@ -42,7 +42,7 @@ from shapescript.specialise.values import (
 from shapescript.syntax import tree
 from shapescript.types.axes import ANY_AXES, Axis, show_axes
 from shapescript.types.element import F64
-from shapescript.types.kinds import Batch, Gradients, ModelOf, Optimizer, Tensor, TupleOf, Type
+from shapescript.types.kinds import Batch, Gradients, ModelList, ModelOf, Optimizer, Tensor, TupleOf, Type
 from shapescript.types.size import Size, SizeError
 from shapescript.types.typed import FunctionInfo, TypedProgram
 
@@ -318,6 +318,13 @@ def typed(frame: Frame, value: Value, of: Type) -> Value:
 # --- binding the axes of arguments -----------------------------------------------------------------------------------
 
 
+def one_model(of: Type) -> ModelOf:
+    """A model's type, or that of each model of a list."""
+    model = of.model if isinstance(of, ModelList) else of
+    assert isinstance(model, ModelOf)
+    return model
+
+
 def bind_arguments(info: FunctionInfo, arguments: Sequence[Value], dims: Mapping[str, int]) -> Binding:
     """What the axis variables of a signature are for these arguments.
 
@@ -337,9 +344,14 @@ def bind_arguments(info: FunctionInfo, arguments: Sequence[Value], dims: Mapping
             first = next((part for part in value.fields.values() if isinstance(part, DeviceTensor)), None)
             if first is not None and of.axis.name is not None:
                 _bind_axis(info, binding, of.axis, first.shape[0], True)
+        elif isinstance(of, ModelList) and isinstance(value, list):
+            _bind_axis(info, binding, of.length, len(value), False)
+            for each in value[:1]:
+                visit(at, of.model, each)
         elif isinstance(value, (ModelValue, OptimizerValue, GradientsValue)):
-            model = of if isinstance(of, ModelOf) else of.model if isinstance(of, (Optimizer, Gradients)) else None
-            for wanted, given in zip(model.arguments if model else (), value.type.arguments, strict=False):
+            models = of.model if isinstance(of, (Optimizer, Gradients)) else of
+            wanted_model, given_model = one_model(models), one_model(value.type)
+            for wanted, given in zip(wanted_model.arguments, given_model.arguments, strict=False):
                 if wanted.name in info.axes and wanted.name is not None:
                     binding.axes.setdefault(wanted.name, given)
 

@@ -22,7 +22,7 @@ from shapescript.ir.graph import Node
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis
 from shapescript.types.element import Element
-from shapescript.types.kinds import ModelOf
+from shapescript.types.kinds import ModelList, ModelOf
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +74,7 @@ class OptimizerValue:
     """
 
     kind: str
-    type: ModelOf
+    type: ModelOf | ModelList
     options: dict[str, object]
     state: dict[str, Slots]
     step: Slots
@@ -230,7 +230,7 @@ def unflatten(key: Hashable, leaves: Iterator[object]) -> Value:
                 return batch
             case "optimizer":
                 name, model_type = rest
-                assert isinstance(name, str) and isinstance(model_type, ModelOf)
+                assert isinstance(name, str) and isinstance(model_type, (ModelOf, ModelList))
                 optimizer = OptimizerValue(name, model_type, {}, {}, {})
                 made.append(optimizer)
                 for part, inner in at.parts:

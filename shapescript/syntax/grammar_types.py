@@ -78,6 +78,13 @@ def p_generic_type(p: Production) -> None:
     p[0] = tree.NamedType(p[1].start, end, p[1].text if dotted else None, name, arguments)
 
 
+@rule("targs : LBRACK brackets named RBRACK | LAXES brackets named RBRACK")
+def p_list_argument(p: Production) -> None:
+    """`AdamW[[L] Block]`: of a list of models."""
+    models = tree.TensorType(p[2].start, p[3].end, p[2], p[3])
+    p[0] = ([models], p[4].end)
+
+
 @rule("targs : LBRACK targlist RBRACK | LAXES targlist RBRACK")
 def p_type_arguments(p: Production) -> None:
     """The arguments of a type, with where they end."""

@@ -18,6 +18,7 @@ from shapescript.types.kinds import (
     STR,
     WRONG,
     Host,
+    ModelList,
     ModelOf,
     Nothing,
     PythonValue,
@@ -34,7 +35,7 @@ NUMBER = ("a number", lambda of: isinstance(of, Host) and of.name in ("int", "fl
 WHOLE = ("an int", lambda of: of == INT)
 SWITCH = ("a bool", lambda of: of == BOOL_HOST)
 TEXT = ("a string", lambda of: of == STR)
-MODEL = ("a model", lambda of: isinstance(of, ModelOf))
+MODEL = ("a model", lambda of: isinstance(of, (ModelOf, ModelList)))
 ANY = ("a value", lambda of: not isinstance(of, Nothing))
 A_TENSOR: Wanted = ("a tensor", lambda of: isinstance(of, Tensor))
 SCALAR = ("a number", lambda of: NUMBER[1](of) or (isinstance(of, Tensor) and not of.axes))

@@ -76,7 +76,7 @@ def _optimizer(name: str) -> Builtin:
         if given is None:
             return WRONG
         model = core.type_of(given["m"].value)
-        assert isinstance(model, ModelOf)
+        assert isinstance(model, (ModelOf, ModelList))
         return keep(core, call, name, given, Optimizer(kind, model))
 
     return check
@@ -85,7 +85,7 @@ def _optimizer(name: str) -> Builtin:
 UPDATE = Signature(
     "update",
     {
-        "m": ("a model", lambda of: isinstance(of, ModelOf)),
+        "m": MODEL,
         "opt": ("an optimizer's state", lambda of: isinstance(of, Optimizer)),
         "g": ("the gradients of the model", lambda of: isinstance(of, Gradients)),
         "lr": SCALAR,
@@ -130,8 +130,9 @@ def _norm(core: Core, call: Invocation) -> Type | None:
     return keep(core, call, "norm", {"g": call.arguments[0]}, Tensor((), Element(element, "NonNeg")))
 
 
-def _floats(core: Core, model: ModelOf) -> Iterator[str]:
+def _floats(core: Core, model: ModelOf | ModelList) -> Iterator[str]:
     """The elements of all parameters of a model: a norm is f64 where each of them is."""
+    model = model.model if isinstance(model, ModelList) else model
     for member in core.program.model_of[model.declaration].fields.values():
         match member.type:
             case Tensor() if member.word == "param":
@@ -143,9 +144,8 @@ def _floats(core: Core, model: ModelOf) -> Iterator[str]:
 
 
 def _copy(core: Core, call: Invocation) -> Type:
-    signature = Signature(
-        "copy", {"m": ("a model or an optimizer's state", lambda of: isinstance(of, (ModelOf, Optimizer)))}, 1
-    )
+    copied: Wanted = ("a model or an optimizer's state", lambda of: isinstance(of, (ModelOf, ModelList, Optimizer)))
+    signature = Signature("copy", {"m": copied}, 1)
     given = take(core, call, signature)
     return WRONG if given is None else keep(core, call, "copy", given, core.type_of(given["m"].value))
 

@@ -186,9 +186,13 @@ def check_attribute(core: Core, expr: tree.Attribute) -> Type:
         case ModelOf():
             model = core.program.model_of[of.declaration]
             return _field(core, expr, _model_field(core, model, of, expr.name), model)
-        case Gradients():
-            model = core.program.model_of[of.model.declaration]
-            return _field(core, expr, _gradient_field(_model_field(core, model, of.model, expr.name)), model)
+        case Gradients(model=ModelOf() as trained):
+            model = core.program.model_of[trained.declaration]
+            if expr.name in model.fields and model.fields[expr.name].word == "state":
+                message = f"there is no gradient of `{expr.name}`, a `state`: it isn't trained"
+                core.report("E0616", message, core.here.source.span(expr.name_start, expr.end))
+                return WRONG
+            return _field(core, expr, _gradient_field(_model_field(core, model, trained, expr.name)), model)
         case _:
             core.report("E0616", f"{of} has no fields", span)
             return WRONG
@@ -242,7 +246,7 @@ def _model_field(core: Core, info: ModelInfo, of: ModelOf, name: str) -> Type | 
 
 
 def _gradient_field(kind: Type | None) -> Type | None:
-    return Gradients(kind) if isinstance(kind, ModelOf) else kind
+    return Gradients(kind) if isinstance(kind, (ModelOf, ModelList)) else kind
 
 
 def _field(core: Core, expr: tree.Attribute, kind: Type | None, info: ModelInfo | DataInfo) -> Type:
@@ -355,7 +359,8 @@ def host_index(core: Core, expr: tree.Index, of: Type) -> Type:
     kind = core.type_of(expr.items[0].value)
     if isinstance(kind, Wrong):
         return WRONG
-    if len(expr.items) != 1 or not isinstance(of, (ModelList, TupleOf)):
+    models = of.model if isinstance(of, Gradients) else of
+    if len(expr.items) != 1 or not isinstance(models, (ModelList, TupleOf)):
         core.report("E0617", f"{of} can't be indexed", expr)
         return WRONG
     if kind != INT:
@@ -363,8 +368,9 @@ def host_index(core: Core, expr: tree.Index, of: Type) -> Type:
         return WRONG
     core.use(expr, HostIndexUse())
     place = literal_number(expr.items[0].value)
-    if isinstance(of, ModelList):
-        return of.model
+    if isinstance(models, ModelList):
+        return Gradients(models.model) if isinstance(of, Gradients) else models.model
+    assert isinstance(of, TupleOf)
     if not isinstance(place, int):
         core.report("E0617", f"which item of {of} this is isn't known", expr.items[0].value, helps=("write a number",))
         return WRONG

@@ -368,6 +368,8 @@ def _element(core: Core, statement: tree.For, over: Type) -> Type:
             return Batch(over.data, batch_axis(core, statement))
         case ModelList():
             return over.model
+        case Gradients(model=ModelList() as models):
+            return Gradients(models.model)
         case TupleOf() if over.items:
             kind: Type | None = over.items[0]
             for item in over.items[1:]:

@@ -366,14 +366,18 @@ def _about_model(scope: Scope, node: tree.NamedType) -> Type:
             helps=(f"write `{node.name}[Net]` with the model's name",),
         )
         return WRONG
-    model = model_type(scope, inner)
-    if not isinstance(model, ModelOf):
+    model = type_of_tree(scope, inner) if isinstance(inner, tree.TensorType) else model_type(scope, inner)
+    if not isinstance(model, (ModelOf, ModelList)):
+        if not isinstance(model, Wrong):
+            scope.report("E0216", f"`{node.name}` is of a model, and {model} isn't one", inner)
         return WRONG
     return Gradients(model) if node.name == "Grads" else Optimizer(node.name, model)
 
 
 def _dataset(scope: Scope, node: tree.NamedType) -> Type:
     inner = _argument_type(node)
+    if isinstance(inner, tree.TensorType):
+        inner = None
     data = scope.data_named(inner.module, inner.name) if inner is not None else None
     if data is not None:
         return Dataset(data)
@@ -383,12 +387,12 @@ def _dataset(scope: Scope, node: tree.NamedType) -> Type:
     return WRONG
 
 
-def _argument_type(node: tree.NamedType) -> tree.NamedType | None:
+def _argument_type(node: tree.NamedType) -> tree.NamedType | tree.TensorType | None:
     """The one type in the brackets; a plain name may have been read as a size."""
     if node.arguments is None or len(node.arguments) != 1:
         return None
     argument = node.arguments[0]
-    if isinstance(argument, tree.NamedType):
+    if isinstance(argument, (tree.NamedType, tree.TensorType)):
         return argument
     if isinstance(argument, tree.Name):
         return tree.NamedType(argument.start, argument.end, None, argument.name, None)

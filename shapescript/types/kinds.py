@@ -88,10 +88,10 @@ class ModelList(Type):
 
 @dataclass(frozen=True)
 class Optimizer(Type):
-    """An optimizer's state for a model: `kind` is SGD, Adam, AdamW or Lion."""
+    """An optimizer's state for a model or a list of models: `kind` is SGD, Adam, AdamW or Lion."""
 
     kind: str
-    model: ModelOf
+    model: ModelOf | ModelList
 
     def __str__(self) -> str:
         return f"{self.kind}[{self.model}]"
@@ -99,9 +99,9 @@ class Optimizer(Type):
 
 @dataclass(frozen=True)
 class Gradients(Type):
-    """What `value_and_grad` gives for a model; it has the model's fields."""
+    """What `value_and_grad` gives for a model; it has the model's fields, those of a list of models as a list."""
 
-    model: ModelOf
+    model: ModelOf | ModelList
 
     def __str__(self) -> str:
         return f"Grads[{self.model}]"

@@ -82,14 +82,22 @@ def substitute_type(of: Type, names: Mapping[str, Axis], spread: Sequence[Axis] 
     if isinstance(of, ModelOf):
         return ModelOf(of.declaration, substitute_axes(of.arguments, names, spread))
     if isinstance(of, ModelList):
-        return ModelList(of.length.substitute(names), _model(of.model, names))
+        return _models(of, names)
     if isinstance(of, Optimizer):
-        return Optimizer(of.kind, _model(of.model, names))
+        return Optimizer(of.kind, _models(of.model, names))
     if isinstance(of, Gradients):
-        return Gradients(_model(of.model, names))
+        return Gradients(_models(of.model, names))
     if isinstance(of, TupleOf):
         return TupleOf(tuple(substitute_type(item, names, spread) for item in of.items))
     return of
+
+
+def _models(of: ModelOf | ModelList, names: Mapping[str, Axis]) -> ModelOf | ModelList:
+    return (
+        ModelList(of.length.substitute(names), _model(of.model, names))
+        if isinstance(of, ModelList)
+        else _model(of, names)
+    )
 
 
 def _model(of: ModelOf, names: Mapping[str, Axis]) -> ModelOf:
@@ -191,9 +199,9 @@ class _Matcher:
         if isinstance(wanted, ModelList) and isinstance(found, ModelList):
             return self.axis(wanted.length, found.length) and self.models(wanted.model, found.model)
         if isinstance(wanted, Optimizer) and isinstance(found, Optimizer):
-            return (wanted.kind == found.kind or self.fail("type")) and self.models(wanted.model, found.model)
+            return (wanted.kind == found.kind or self.fail("type")) and self.types(wanted.model, found.model)
         if isinstance(wanted, Gradients) and isinstance(found, Gradients):
-            return self.models(wanted.model, found.model)
+            return self.types(wanted.model, found.model)
         if isinstance(wanted, TupleOf) and isinstance(found, TupleOf):
             if len(wanted.items) != len(found.items):
                 return self.fail("type")
