@@ -64,6 +64,8 @@ def run_rented(arguments: argparse.Namespace, session: Session | None) -> int:
             raise UsageError("`--devices` and `--dim` are for a `.ss`; in Python, `shapescript.load` takes both")
         if not path.is_file():
             raise UsageError(f"there is no file `{arguments.file}`")
+        if session is not None and not session.errors and not takes(session, arguments):
+            return 0
         checked = check_program(path.resolve(), arguments.file, request.machine, session)
         if checked.diagnostics:
             colour = wants_colour(sys.stderr, arguments.color)
@@ -72,8 +74,6 @@ def run_rented(arguments: argparse.Namespace, session: Session | None) -> int:
             print(f"error: {problem}", file=sys.stderr)
         if checked.bad:
             return 1
-        if session is not None and not takes(session, arguments):
-            return 0
         for note in checked.notes:
             print(f"warning: {note}", file=sys.stderr)
         return rent(request, checked.packages)
