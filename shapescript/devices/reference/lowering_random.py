@@ -9,14 +9,15 @@ f64 by Box and Muller's transform.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from shapescript.devices.dtypes import dtype_of
-from shapescript.devices.reference.lowering import Run, Shape, Step, lowers, shape_of
+from shapescript.devices.reference.lowering import Run, Shape, Step, axes_of, lowers, shape_of
+from shapescript.devices.reference.lowering_shapes import leaves
 from shapescript.ir.graph import Node
 from shapescript.random_bits import philox
 from shapescript.types.size import Size
@@ -30,8 +31,13 @@ def random_key(node: Node, static: Mapping[str, int]) -> Step:
     return lambda run: torch.tensor(run.key.call, dtype=torch.int64)
 
 
-def _drawer(node: Node, static: Mapping[str, int]) -> Callable[[Run, torch.Tensor], tuple[NDArray[np.uint32], Place]]:
+Drawer = Callable[[Run, torch.Tensor], "tuple[NDArray[np.uint32], Place]"]
+
+
+def _drawer(node: Node, static: Mapping[str, int]) -> Drawer:
     """What gives the bits of a draw, and how its rows become the value."""
+    if "whole" in node.attributes:
+        return _part_drawer(node, static)
     at = next((i for i, axis in enumerate(node.axes) if axis.batch), None)
     shape, place = shape_of(node.axes, static), node.attributes["place"]
     if not isinstance(place, int):
@@ -46,6 +52,70 @@ def _drawer(node: Node, static: Mapping[str, int]) -> Callable[[Run, torch.Tenso
         return philox(run.key.seed, int(call), where, rows, first, others), Place(sizes, at)
 
     return draw
+
+
+def _part_drawer(node: Node, static: Mapping[str, int]) -> Drawer:
+    """The same for a device's part of a draw: each element is numbered by its place in the whole value."""
+    whole, place = axes_of(node, "whole"), node.attributes["place"]
+    assert isinstance(place, int)
+    where = place
+    at = next((i for i, axis in enumerate(whole) if axis.batch), None)
+    shape = shape_of(node.axes, static)
+    along = [_Along.of(node, dim, static) for dim in range(len(whole))]
+
+    def draw(run: Run, call: torch.Tensor) -> tuple[NDArray[np.uint32], Place]:
+        places = [each.places(run) for each in along]
+        sizes = [each.whole.at(run) for each in along]
+        others = [dim for dim in range(len(whole)) if dim != at]
+        inner = math.prod(math.prod(sizes[dim]) for dim in others)
+        rows = np.zeros(1, dtype=np.int64) if at is None else places[at]
+        low, high = (int(rows.min()), int(rows.max()) + 1) if rows.size else (0, 0)
+        bits = philox(run.key.seed, int(call), where, None if at is None else high - low, low, inner)
+        bits = bits.reshape((high - low, *(math.prod(sizes[dim]) for dim in others), 4))
+        if not (rows.size == high - low and (np.diff(rows) == 1).all()):
+            bits = bits.take(rows - low, axis=0)
+        for number, dim in enumerate(others, 1):
+            if places[dim].size != bits.shape[number] or (places[dim] != np.arange(bits.shape[number])).any():
+                bits = bits.take(places[dim], axis=number)
+        return np.ascontiguousarray(bits.reshape(-1, 4)), Place(shape.at(run), at)
+
+    return draw
+
+
+class _Along:
+    """Where the places of an axis's part stand in the whole axis."""
+
+    def __init__(self, whole: Shape, local: Shape, firsts: Sequence[Shape | None]) -> None:
+        self.whole, self.local, self.firsts = whole, local, firsts
+
+    @staticmethod
+    def of(node: Node, dim: int, static: Mapping[str, int]) -> _Along:
+        """Of axis number `dim` of a draw."""
+        own, local = leaves(axes_of(node, "whole")[dim]), leaves(node.axes[dim])
+        firsts: list[Shape | None] = [None] * len(own)
+        dims, numbers, begins = (axes_or_numbers(node, name) for name in ("dims", "leaves", "firsts"))
+        for at, number, begin in zip(dims, numbers, begins, strict=True):
+            if at == dim and isinstance(number, int) and isinstance(begin, Size):
+                firsts[number] = Shape([begin], static)
+        return _Along(Shape([a.size for a in own], static), Shape([a.size for a in local], static), firsts)
+
+    def places(self, run: Run) -> NDArray[np.int64]:
+        """The places, in order; those beyond the whole's end, which are garbage, as the last within a row."""
+        found = np.zeros(1, dtype=np.int64)
+        sizes = zip(self.whole.at(run), self.local.at(run), self.firsts, strict=True)
+        for number, (whole, local, begin) in enumerate(sizes):
+            own = np.arange(local, dtype=np.int64) + (begin.at(run)[0] if begin is not None else 0)
+            if number > 0 or begin is None:
+                own = np.minimum(own, max(0, whole - 1))
+            found = (found[:, None] * whole + own).reshape(-1)
+        return found
+
+
+def axes_or_numbers(node: Node, name: str) -> tuple[object, ...]:
+    """An attribute that is a tuple."""
+    value = node.attributes[name]
+    assert isinstance(value, tuple)
+    return value
 
 
 class Place:
