@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import compileall
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -39,9 +40,17 @@ class Native:
         return Extension(f"{PACKAGE}.{self.name}", list(self.sources), optional=True)
 
 
+X86 = platform.machine() in ("x86_64", "AMD64")
+
+EXECUTOR = (
+    *("bindings", "elementwise", "executor", "kernels", "kernels_baseline", "moves", "products", "random", "threads"),
+    *(("kernels_avx2", "kernels_avx512") if X86 else ()),
+)
+
 MODULES = (
     Native("_core", ("csrc/cpu/core.cpp",)),
     Native("_transport", ("csrc/cpu/transport.cpp",)),
+    Native("_executor", tuple(f"csrc/cpu/{name}.cpp" for name in EXECUTOR)),
 )
 
 COMPILE = (
@@ -49,6 +58,14 @@ COMPILE = (
     # the same bits on every machine: no fused multiply-add where the source doesn't say so
     "-ffp-contract=off"
 )
+# Kernels: loops become vector code where no function sets errno and nothing looks at floating-point exceptions; that
+# changes no value. Each instruction set has a file of its own, chosen at run time.
+KERNEL = "-fno-math-errno -fno-trapping-math"
+FLAGS = {
+    "csrc/cpu/kernels_baseline.cpp": KERNEL,
+    "csrc/cpu/kernels_avx2.cpp": f"{KERNEL} -mavx2",
+    "csrc/cpu/kernels_avx512.cpp": f"{KERNEL} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512",
+}
 LINK = "-shared -undefined dynamic_lookup" if sys.platform == "darwin" else "-shared"
 
 
@@ -126,7 +143,7 @@ def ninja_rules(folder: Path, outputs: dict[str, Path]) -> str:
     lines = [
         "ninja_required_version = 1.5",
         "rule compile",
-        f"  command = {command} -MMD -MF $out.d {COMPILE} {include} -c $in -o $out",
+        f"  command = {command} -MMD -MF $out.d {COMPILE} $flags {include} -c $in -o $out",
         "  depfile = $out.d",
         "  deps = gcc",
         "  description = compile $in",
@@ -141,6 +158,7 @@ def ninja_rules(folder: Path, outputs: dict[str, Path]) -> str:
         objects = [folder / native.name / f"{source.replace('/', '_')}.o" for source in native.sources]
         for source, made in zip(native.sources, objects, strict=True):
             lines.append(f"build {escaped(made)}: compile {escaped(ROOT / source)} | {escaped(version)}")
+            lines.append(f"  flags = {FLAGS.get(source, '')}")
         lines.append(f"build {escaped(output)}: link {' '.join(map(escaped, objects))}")
     return "\n".join(lines) + "\n"
 
