@@ -1,0 +1,1 @@
+"""Worker processes: one for each device, which run graphs; and the pool by which the controller speaks to them."""

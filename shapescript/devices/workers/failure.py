@@ -1,0 +1,51 @@
+"""What went wrong with a worker, in words.
+
+Gives `WorkerFailure`: the device, the step, the line of the program where it is known, and the first cause. A mistake
+of the program isn't one of these: it is a `ProgramError`, with a note on where it was met.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+
+class WorkerFailure(Exception):
+    """A device's worker failed, and with it the run; `str(error)` says all of it on one line."""
+
+    def __init__(self, device: str, step: int | None, place: str | None, cause: str, lines: Sequence[str] = ()) -> None:
+        self.device = device
+        self.step = step
+        self.place = place
+        self.cause = cause
+        self.lines = tuple(lines)
+        at = "".join([f", at step {step}" if step else "", f", {place}" if place else ""])
+        super().__init__(f"the worker of `{device}`{at}: {cause}")
+
+
+def words_for_exit(status: int) -> str:
+    """Why a process went, by its exit status as `subprocess` has it."""
+    if status >= 0:
+        return f"it ended by itself, with exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    memory = " (maybe by the system, when its memory was full)" if name == "SIGKILL" else ""
+    return f"it was killed by {name}{memory}"
+
+
+def words_for_silence(state: str | None, seconds: float) -> str:
+    """Why a process didn't beat; `state` is its letter in /proc."""
+    if state in ("T", "t"):
+        return f"it was stopped (by SIGSTOP or a debugger), and didn't go on for {seconds:g} s"
+    return f"it hasn't run for {seconds:g} s"
+
+
+def state_of(process: int) -> str | None:
+    """The letter of a process's state, where there is /proc."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return None

@@ -1,0 +1,40 @@
+"""A ring in shared memory for the scalars that runs give, such as losses.
+
+Each worker writes its own after every run, and the controller reads those of a past run without telling the workers
+anything. A run's place is used again after `RUNS` commands; only the first `MOST` scalars of a run are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from shapescript.devices.workers.segments import Segment, as_bytes
+
+RUNS = 512
+MOST = 64
+EACH = 8
+
+
+class Scalars:
+    """The ring, by the numbers of commands and the ranks of workers."""
+
+    def __init__(self, segment: Segment, workers: int) -> None:
+        self._bytes = segment.bytes_at(0, Scalars.size(workers)).reshape(RUNS, workers, MOST, EACH)
+
+    @staticmethod
+    def size(workers: int) -> int:
+        """The bytes that it takes."""
+        return RUNS * workers * MOST * EACH
+
+    def write(self, number: int, rank: int, scalars: Sequence[torch.Tensor]) -> None:
+        """A worker's scalars of a command, before it says that it is finished."""
+        place = self._bytes[number % RUNS, rank]
+        for each, scalar in zip(place, scalars[:MOST], strict=False):
+            each[: scalar.element_size()] = as_bytes(scalar)
+
+    def read(self, number: int, rank: int, place: int, dtype: torch.dtype) -> torch.Tensor:
+        """A scalar of a command that the worker has finished, not `RUNS` commands ago."""
+        size = torch.empty(0, dtype=dtype).element_size()
+        return self._bytes[number % RUNS, rank, place, :size].clone().view(dtype).reshape(())

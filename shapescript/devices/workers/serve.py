@@ -1,0 +1,203 @@
+"""What a worker does: takes commands, one after another, and keeps the values that they make.
+
+Takes `Start`; runs until the channel ends. What a command raises is reported once, with the place in the program where
+it has one, and the worker goes no further. Imports neither syntax nor checker.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import socket
+import sys
+import traceback
+from pathlib import Path
+
+import torch
+
+from shapescript.devices.dtypes import DTYPES
+from shapescript.devices.flat_transport import FlatTransport
+from shapescript.devices.gloo import Lost, gloo_transport
+from shapescript.devices.transport import Sent
+from shapescript.devices.workers import commands
+from shapescript.devices.workers.channel import Ended, Reader, SharedReader, SocketReader
+from shapescript.devices.workers.commands import Command
+from shapescript.devices.workers.cutting import Lie
+from shapescript.devices.workers.loaded import Loaded
+from shapescript.devices.workers.native import native
+from shapescript.devices.workers.reports import Answer, Failed, send_report
+from shapescript.devices.workers.scalars import Scalars
+from shapescript.devices.workers.segments import Segment, as_bytes
+from shapescript.devices.workers.shared_transport import shared_transport
+from shapescript.devices.workers.worker import Start
+from shapescript.diagnostics.diagnostic import ProgramError
+from shapescript.layout.mesh import Mesh, first_of, parts
+
+PACKAGE = Path(__file__).resolve().parents[2]
+
+
+def serve(start: Start) -> None:
+    """Serves until the channel ends, or something is raised."""
+    torch.set_num_threads(start.threads)
+    to_controller = socket.socket(fileno=start.socket)
+    number = 0
+    try:
+        worker = Worker(start, to_controller)
+        while True:
+            data = worker.reader.take()
+            number += 1
+            worker.perform(number, commands.unpack(data))
+            worker.reader.finish(number)
+    except Ended:
+        status = 0
+    except BaseException as error:  # whatever it is, the controller must hear of it
+        send_report(to_controller, failure(number, error))
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+class Worker:
+    """The values, plans and datasets of one device."""
+
+    def __init__(self, start: Start, to_controller: socket.socket) -> None:
+        self.start = start
+        self.rank = start.rank
+        self.mesh = Mesh(start.mesh)
+        self.to_controller = to_controller
+        self.reader: Reader
+        self.transport: FlatTransport
+        if native is not None:
+            link = native.Link(start.link)
+            self.reader = SharedReader(link, start.rank)
+        else:
+            self.reader = SocketReader(socket.socket(fileno=start.commands))
+        if native is not None and start.exchange >= 0:
+            self.transport = shared_transport(start.rank, self.mesh, link, start.exchange, start.spin)
+        else:
+            self.transport = gloo_transport(start.rank, self.mesh, f"/proc/self/fd/{start.meeting}")
+        self.staging = Segment(start.staging)
+        self.scalars = Scalars(Segment(start.scalars), self.mesh.count)
+        self.values: dict[int, torch.Tensor] = {}
+        self.plans: dict[int, Loaded] = {}
+        self.datasets: dict[int, list[torch.Tensor]] = {}
+        self.sent: dict[int, Sent] = {}
+
+    def perform(self, number: int, command: Command) -> None:
+        """Does what a command says."""
+        match command:
+            case commands.RunPlan():
+                self._run(number, command)
+            case commands.TakeRows():
+                self._take_rows(command)
+            case commands.Fetch():
+                self._fetch(command)
+            case commands.Put():
+                self._put(command)
+            case commands.LoadPlan():
+                self._load(command)
+            case commands.OpenDataset():
+                self._open(command)
+            case commands.DropDataset():
+                del self.datasets[command.dataset]
+            case commands.Free():
+                self._free(command.values)
+            case commands.Ask():
+                send_report(self.to_controller, Answer(number, self._answer(command.question)))
+            case _:
+                raise ValueError(f"an unknown command: {command!r}")
+
+    def _run(self, number: int, command: commands.RunPlan) -> None:
+        self._free(command.free)
+        plan = self.plans[command.plan]
+        inputs = [self.values[each] for each in command.inputs]
+        before = Sent(self.transport.sent.launches, self.transport.sent.values, self.transport.sent.bytes)
+        outputs = plan.run(inputs, command.counts, command.key)
+        sent = self.sent.setdefault(command.plan, Sent())
+        sent.launches += self.transport.sent.launches - before.launches
+        sent.values += self.transport.sent.values - before.values
+        sent.bytes += self.transport.sent.bytes - before.bytes
+        for place, tensor in enumerate(outputs, command.first):
+            self.values[place] = tensor
+        self.scalars.write(number, self.rank, [tensor for tensor in outputs if tensor.dim() == 0])
+
+    def _free(self, values: tuple[int, ...]) -> None:
+        for value in values:
+            del self.values[value]
+
+    def _take_rows(self, command: commands.TakeRows) -> None:
+        n, at = self.mesh.sizes[command.mesh_axis], self.mesh.coordinates(self.rank)[command.mesh_axis]
+        width, first = parts(command.count, n)[at], first_of(command.count, n, at)
+        rows = self.staging.bytes_at(command.at + 8 * first, 8 * width).view(torch.int64)
+        for place, column in enumerate(self.datasets[command.dataset], command.first):
+            self.values[place] = column.index_select(0, rows)
+
+    def _fetch(self, command: commands.Fetch) -> None:
+        at, size = command.places[self.rank]
+        if at < 0:
+            return  # another device has the same
+        data = as_bytes(self.values[command.value].contiguous())
+        if len(data) != size:
+            raise ValueError(f"a value has {len(data)} bytes here, and the controller expects {size}")
+        self.staging.bytes_at(at, size).copy_(data)
+
+    def _put(self, command: commands.Put) -> None:
+        lie = command.lie
+        assert isinstance(lie, Lie)
+        if command.inline is None:
+            data = self.staging.bytes_at(command.at, command.size)
+        else:
+            data = torch.frombuffer(bytearray(command.inline or b"\0"), dtype=torch.uint8)[: command.size]
+        whole = data.view(DTYPES[command.dtype]).reshape(lie.shape)
+        self.values[command.value] = lie.cut(whole, self.rank).clone(memory_format=torch.contiguous_format)
+
+    def _load(self, command: commands.LoadPlan) -> None:
+        sys.path[:] = command.path
+        data = self.staging.bytes_at(command.at, command.size)
+        self.plans[command.plan] = Loaded.decode(data.numpy().tobytes(), self.rank, self.device, self.transport)
+
+    def _open(self, command: commands.OpenDataset) -> None:
+        _, files, _, _ = socket.recv_fds(self.to_controller, 1, 1)
+        memory = Segment(files[0])
+        columns = []
+        for dtype, shape, at in command.columns:
+            lie = Lie.of_shape(shape, (), Mesh(()))
+            size = torch.empty(0, dtype=DTYPES[dtype]).element_size() * torch.Size(lie.shape).numel()
+            columns.append(memory.bytes_at(at, size).view(DTYPES[dtype]).reshape(shape))
+        memory.close()
+        self.datasets[command.dataset] = columns
+
+    @property
+    def device(self) -> torch.device:
+        """The device of this worker; all CPUs are one to torch."""
+        kind, _, rest = self.start.devices[self.rank].partition("[")
+        return torch.device(kind) if kind == "cpu" or not rest else torch.device(kind, int(rest[:-1]))
+
+    def _answer(self, question: str) -> object:
+        match question:
+            case "sent":
+                return dict(self.sent)
+            case "modules":
+                return sorted(sys.modules)
+            case "threads":
+                return torch.get_num_threads()
+            case "memory":
+                values = sum(tensor.numel() * tensor.element_size() for tensor in self.values.values())
+                return values, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        raise ValueError(f"an unknown question: {question}")
+
+
+def failure(number: int, error: BaseException) -> Failed:
+    """What the controller is told of an error."""
+    diagnostic = error.diagnostic if isinstance(error, ProgramError) else None
+    if diagnostic is not None:
+        try:
+            pickle.dumps(diagnostic)
+        except Exception:  # its words can be told in any case
+            diagnostic = None
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if PACKAGE not in Path(frame.filename).resolve().parents]
+    lines = [f"{each.filename}:{each.lineno}, in {each.name}: {each.line}" for each in (own or frames)[-3:]]
+    return Failed(number, diagnostic, f"{type(error).__name__}: {error}", tuple(lines), isinstance(error, Lost))
