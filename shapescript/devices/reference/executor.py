@@ -76,7 +76,7 @@ class Executor:
         self._outputs = [node.number for node in graph.outputs]
         self._known: dict[tuple[tuple[str, int], ...], _Known] = {}
         self._versions = 0
-        fixed = _fixed(graph)
+        fixed = fixed_nodes(graph)
         lines = self._lowered(_last_uses(graph, fixed))
         self._fixed_lines = [line for line in lines if line.result in fixed]
         self._lines = _launched_together([line for line in lines if line.result not in fixed])
@@ -92,7 +92,7 @@ class Executor:
             try:
                 step = lowering(node, self.graph.sizes)
             except SizeError as error:
-                raise _blamed("E2102", str(error), node) from error
+                raise blamed("E2102", str(error), node) from error
             operands = tuple(operand.number for operand in node.operands)
             lines.append(_Line(node, step, operands, node.number, tuple(freed.get(node.number, ()))))
         return lines
@@ -137,7 +137,7 @@ def _perform_all(lines: Sequence[_Line], run: Run, values: list[torch.Tensor | N
         if line.launched:
             _launch(line.launched, run, values)
         else:
-            values[line.result] = _perform(line, run, values)
+            values[line.result] = perform(line.node, line.step, run, [values[number] for number in line.operands])
         for number in line.freed:
             values[number] = None
 
@@ -179,20 +179,21 @@ def _owned(outputs: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> l
     return owned
 
 
-def _perform(line: _Line, run: Run, values: Sequence[torch.Tensor | None]) -> torch.Tensor:
+def perform(node: Node, step: Step, run: Run, operands: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """One step; what goes wrong is blamed on the node."""
     try:
-        return line.step(run, *(values[number] for number in line.operands))
+        return step(run, *operands)
     except ValueProblem as problem:
-        raise _blamed("E2101", str(problem), line.node) from problem
+        raise blamed("E2101", str(problem), node) from problem
     except PythonProblem as problem:
-        raise _blamed("E2114", str(problem), line.node) from problem.__cause__
+        raise blamed("E2114", str(problem), node) from problem.__cause__
     except SizeError as error:
-        raise _blamed("E2102", str(error), line.node) from error
+        raise blamed("E2102", str(error), node) from error
     except (RuntimeError, MemoryError) as error:
         if not _is_out_of_memory(error):
             raise
-        where = f"{line.node.name} of {show_axes(line.node.axes)}"
-        raise _blamed("E2103", f"the memory of `{run.device}` is full at this {where}", line.node) from error
+        where = f"{node.name} of {show_axes(node.axes)}"
+        raise blamed("E2103", f"the memory of `{run.device}` is full at this {where}", node) from error
 
 
 def _is_out_of_memory(error: Exception) -> bool:
@@ -200,14 +201,14 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error)
 
 
-def _blamed(code: str, message: str, node: Node) -> Exception:
+def blamed(code: str, message: str, node: Node) -> Exception:
     """The error at the node's place; one that the compiler made without a place stays a `ValueProblem`."""
     if node.span is None:
         return ValueProblem(message)
     return ProgramError(Diagnostic(code, message, Label(node.span)))
 
 
-def _fixed(graph: Graph) -> set[int]:
+def fixed_nodes(graph: Graph) -> set[int]:
     """The nodes that depend on no input, no random key and no other device."""
     fixed: set[int] = set()
     for node in graph.nodes:

@@ -112,7 +112,7 @@ def line_up(axes: Sequence[Axis], wanted: Sequence[Axis]) -> Callable[[torch.Ten
     """How a tensor over `axes` is turned to broadcast against one over `wanted`; None where it does as it is."""
     if same_axes(axes, wanted) or not axes:
         return None
-    at = _positions(axes, wanted)
+    at = positions_among(axes, wanted)
     order = sorted(range(len(axes)), key=lambda i: at[i])
     missing = [p for p in range(len(wanted)) if p not in at]
     first = min(at)
@@ -129,7 +129,7 @@ def line_up(axes: Sequence[Axis], wanted: Sequence[Axis]) -> Callable[[torch.Ten
     return turn if permuted or inserted else None
 
 
-def _positions(axes: Sequence[Axis], wanted: Sequence[Axis]) -> list[int]:
+def positions_among(axes: Sequence[Axis], wanted: Sequence[Axis]) -> list[int]:
     """Where each axis stands among `wanted`, a repeated one at the next place, from the right."""
     left = list(wanted)
     found: list[int] = [0] * len(axes)
