@@ -7,10 +7,13 @@ value. `str` of each is what a user would write, or plain words where the langua
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from shapescript.syntax import tree
 from shapescript.types.axes import Axis, show_axes
 from shapescript.types.element import F32, Element
+
+if TYPE_CHECKING:
+    from shapescript.syntax import tree
 
 
 class Type:
