@@ -18,6 +18,8 @@ from shapescript.devices.workers.pool import WorkerPool
 from shapescript.devices.workers.values import WorkerValue
 from shapescript.layout.laid import LaidGraph
 
+MOST_KNOWN = 8
+
 
 class SeveralRunner:
     """A graph with a pool's workers, ready to run."""
@@ -26,6 +28,7 @@ class SeveralRunner:
         self.laid = laid
         self.pool = pool
         self.plan = pool.load(laid, place_of(laid))
+        self._known: dict[tuple[tuple[str, int], ...], list[Lie]] = {}
 
     def run(
         self, inputs: Sequence[Somewhere], counts: Mapping[str, int] | None, key: RandomKey | None
@@ -33,14 +36,27 @@ class SeveralRunner:
         """The outputs, which are being computed."""
         if len(inputs) != len(self.laid.inputs):
             raise ValueError(f"the graph has {len(self.laid.inputs)} inputs, and {len(inputs)} are given")
-        sizes = {**self.laid.graph.sizes, **(counts or {})}
-        placed = [self._placed(number, each, sizes) for number, each in enumerate(inputs)]
+        lies = self._lies(counts or {})
+        placed = [self._placed(number, each, lies[number]) for number, each in enumerate(inputs)]
         return self.pool.run(self.plan, placed, counts, key)
 
-    def _placed(self, number: int, given: Somewhere, sizes: Mapping[str, int]) -> WorkerValue:
+    def _lies(self, counts: Mapping[str, int]) -> list[Lie]:
+        """How the graph wants its inputs for some counts, kept for the last few of them."""
+        asked = tuple(counts.items())
+        found = self._known.pop(asked, None)
+        if found is None:
+            sizes = {**self.laid.graph.sizes, **counts}
+            found = [
+                Lie.of_axes(node.axes, sizes, layout, self.pool.mesh)
+                for node, layout in zip(self.laid.logical_inputs, self.laid.inputs, strict=True)
+            ]
+        self._known[asked] = found
+        if len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        return found
+
+    def _placed(self, number: int, given: Somewhere, lie: Lie) -> WorkerValue:
         """An input where the graph wants it."""
-        layout = self.laid.inputs[number]
-        lie = Lie.of_axes(self.laid.logical_inputs[number].axes, sizes, layout, self.pool.mesh)
         if isinstance(given, WorkerValue) and given.pool is self.pool and given.lie.same_as(lie):
             return given
         tensor = given if isinstance(given, torch.Tensor) else given.fetch()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 
@@ -39,15 +39,18 @@ class Lie:
         leaves = tuple(tuple(leaf.size.evaluate(sizes) for leaf in leaves_of(axis)) for axis in axes)
         return Lie(leaves, layout, mesh)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """The whole value's sizes."""
         return tuple(math.prod(axis) for axis in self.leaves)
 
     def same_as(self, other: Lie) -> bool:
         """Whether a value that lies so lies as the other says; what a split axis is called doesn't matter."""
-        return self.shape == other.shape and self.mesh == other.mesh and self._cuts() == other._cuts()
+        if self is other or self == other:
+            return True
+        return self.shape == other.shape and self.mesh == other.mesh and self._cuts == other._cuts
 
+    @cached_property
     def _cuts(self) -> list[object]:
         return [
             (word.dim, self._before(word), self.leaves[word.dim][word.leaf]) if isinstance(word, Split) else word

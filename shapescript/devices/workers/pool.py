@@ -58,6 +58,8 @@ MOST_AHEAD = 32
 INLINE = 256
 """Up to this many bytes a value goes with the command that puts it."""
 MOST_DROPPED = 1024
+MOST_COUNTS = 8
+"""How many counts of batches what follows from them is kept for."""
 DEADLINE = 5.0
 """Seconds for which a worker may not run at all; SHAPESCRIPT_DEADLINE changes it. A long step does run."""
 
@@ -180,6 +182,8 @@ class WorkerPool:
         if found is None:
             laid = facts.laid
             sizes = {**laid.graph.sizes, **counts}
+            if len(facts.outputs) >= MOST_COUNTS:
+                del facts.outputs[next(iter(facts.outputs))]
             found = facts.outputs[asked] = [
                 Lie.of_axes(node.axes, sizes, layout, self.mesh)
                 for node, layout in zip(laid.logical_outputs, laid.outputs, strict=True)

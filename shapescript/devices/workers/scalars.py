@@ -6,11 +6,12 @@ anything. A run's place is used again after `RUNS` commands; only the first `MOS
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 import torch
 
-from shapescript.devices.workers.segments import Segment, as_bytes
+from shapescript.devices.workers.segments import Segment
 
 RUNS = 512
 MOST = 64
@@ -22,6 +23,8 @@ class Scalars:
 
     def __init__(self, segment: Segment, workers: int) -> None:
         self._bytes = segment.bytes_at(0, Scalars.size(workers)).reshape(RUNS, workers, MOST, EACH)
+        self._start = self._bytes.data_ptr()
+        self._workers = workers
 
     @staticmethod
     def size(workers: int) -> int:
@@ -29,10 +32,10 @@ class Scalars:
         return RUNS * workers * MOST * EACH
 
     def write(self, number: int, rank: int, scalars: Sequence[torch.Tensor]) -> None:
-        """A worker's scalars of a command, before it says that it is finished."""
-        place = self._bytes[number % RUNS, rank]
-        for each, scalar in zip(place, scalars[:MOST], strict=False):
-            each[: scalar.element_size()] = as_bytes(scalar)
+        """A worker's scalars of a command, which lie on the CPU, before it says that it is finished."""
+        at = self._start + (number % RUNS * self._workers + rank) * MOST * EACH
+        for place, scalar in enumerate(scalars[:MOST]):
+            ctypes.memmove(at + place * EACH, scalar.data_ptr(), scalar.element_size())
 
     def read(self, number: int, rank: int, place: int, dtype: torch.dtype) -> torch.Tensor:
         """A scalar of a command that the worker has finished, not `RUNS` commands ago."""
