@@ -16,13 +16,14 @@ from shapescript.devices.runner import Border
 from shapescript.devices.transport import Sent
 from shapescript.devices.virtual import VirtualDevices, VirtualTransport
 from shapescript.devices.workers.cutting import Lie
-from shapescript.ir.graph import Graph, Node
+from shapescript.ir.graph import Graph
 from shapescript.ir.verify import verify as verify_graph
 from shapescript.layout.laid import LaidGraph, Resting
 from shapescript.layout.lay_out import lay_out
-from shapescript.layout.mesh import Mesh, parts
+from shapescript.layout.mesh import Mesh
 from shapescript.layout.policy import policy_for
-from shapescript.layout.words import Layout, Split, Whole, leaves_of, room
+from shapescript.layout.words import SHARDED, Whole, leaves_of
+from shapescript.types.axes import Axis
 
 TAGS = {"model": "param", "gradients": "gradient", "optimizer": "state", "batch": "rows", "value": "rows"}
 
@@ -46,29 +47,23 @@ class Ways:
 GARBAGE = {"float": float("nan"), "whole": 10**6}
 
 
-def padded_part(
-    x: torch.Tensor, node: Node, layout: Layout, local: Mapping[str, int], batches: Sequence[str]
-) -> torch.Tensor:
+def padded_part(x: torch.Tensor, axes: Sequence[Axis], local: Mapping[str, int], lie: Lie, device: int) -> torch.Tensor:
     """A device's exact part with garbage behind its rows, as wide as the padded graph has it."""
-    for dim, axis in enumerate(node.axes):
-        (leaf,) = leaves_of(axis) or (axis,)
-        atom = next(iter(leaf.size.atoms), None)
-        if atom not in batches or leaf.size.constant is not None:
-            continue
-        split = any(isinstance(word, Split) and word.dim == dim for word in layout)
-        width = local[f"{atom}.here"] if split else local[room(atom)]
-        shape = list(x.shape)
-        shape[dim] = width - shape[dim]
-        filling = GARBAGE["float"] if x.is_floating_point() else True if x.dtype == torch.bool else GARBAGE["whole"]
-        x = torch.cat([x, torch.full(shape, filling, dtype=x.dtype)], dim)
-    return x
+    x = x.reshape([size for leaf in lie.local_leaves(device) for size in leaf])
+    wide = [leaf.size.evaluate(local) for axis in axes for leaf in leaves_of(axis)]
+    filling = GARBAGE["float"] if x.is_floating_point() else True if x.dtype == torch.bool else GARBAGE["whole"]
+    full = torch.full(wide, filling, dtype=x.dtype)
+    full[tuple(slice(0, size) for size in x.shape)] = x
+    return full.reshape([axis.size.evaluate(local) for axis in axes])
 
 
-def real_part(x: torch.Tensor, node: Node, layout: Layout, exact: Sequence[int]) -> torch.Tensor:
-    """The real rows of a padded part."""
+def real_part(x: torch.Tensor, axes: Sequence[Axis], local: Mapping[str, int], end: Lie, device: int) -> torch.Tensor:
+    """The real rows of a device's padded part."""
+    exact = [size for leaf in end.local_leaves(device) for size in leaf]
+    x = x.reshape([leaf.size.evaluate(local) for axis in axes for leaf in leaves_of(axis)])
     for dim, width in enumerate(exact):
         x = x.narrow(dim, 0, width)
-    return x
+    return x.reshape(end.local_shape(device))
 
 
 class OnVirtualDevices:
@@ -93,7 +88,6 @@ class OnVirtualDevices:
         laid, counts = self.laid, dict(counts or {})
         sizes = {**self.logical.sizes, **counts}
         most = {atom: count + self.ways.room for atom, count in counts.items()}
-        batches = [part.atom for part in laid.parts if part.batch]
         mesh = self.ways.mesh
         lies = [Lie.of_axes(n.axes, sizes, lay, mesh) for n, lay in zip(laid.logical_inputs, laid.inputs, strict=True)]
         ends = [
@@ -103,16 +97,17 @@ class OnVirtualDevices:
         def work(device: int, transport: VirtualTransport) -> list[torch.Tensor]:
             local = laid.counts_for(device, counts, most)
             given = [lie.cut(x, device).contiguous() for lie, x in zip(lies, inputs, strict=True)]
+            known = {**laid.graph.sizes, **local}
             if self.ways.padded:
                 given = [
-                    padded_part(x, node, layout, local, batches)
-                    for x, node, layout in zip(given, laid.logical_inputs, laid.inputs, strict=True)
+                    padded_part(x, node.axes, known, lie, device) if SHARDED not in lie.layout else x
+                    for x, node, lie in zip(given, laid.graph.inputs, lies, strict=True)
                 ]
             made = self.executors[device].run(given, local, key)
             if self.ways.padded:
                 made = [
-                    real_part(x, node, layout, end.local_shape(device)) if node.axes else x
-                    for x, node, layout, end in zip(made, laid.logical_outputs, laid.outputs, ends, strict=True)
+                    real_part(x, node.axes, known, end, device) if SHARDED not in end.layout else x
+                    for x, node, end in zip(made, laid.graph.outputs, ends, strict=True)
                 ]
             for x, end in zip(made, ends, strict=True):
                 assert tuple(x.shape) == end.local_shape(device), (tuple(x.shape), end, device)
@@ -146,4 +141,4 @@ class VirtualPlace:
         pass
 
 
-__all__ = ["OnVirtualDevices", "VirtualPlace", "Ways", "parts", "resting_of"]
+__all__ = ["OnVirtualDevices", "VirtualPlace", "Ways", "resting_of"]

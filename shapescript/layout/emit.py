@@ -285,8 +285,8 @@ def _gather(emitter: Emitter, step: Step, operands: list[Node]) -> Node:
     if word is None:
         return b.gather(x, index, over)
     count = step.value.operands[0].axes[at].size
-    begin = _offset(emitter, word, x.axes)
-    return b.emit("part_gather", x, index, over=over, axes=emitter.axes(step), first=begin, count=count)
+    begin, real = _offset(emitter, word, x.axes), Size.atom(own(word.atom)) * around(x.axes[at], word.leaf)[1]
+    return b.emit("part_gather", x, index, over=over, axes=emitter.axes(step), first=begin, own=real, count=count)
 
 
 def _scatter(emitter: Emitter, step: Step, operands: list[Node]) -> Node:

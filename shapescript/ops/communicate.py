@@ -11,7 +11,8 @@
 - `all_to_all` (x): `mesh_axis`, `axes`, `padded`, and the same of two leaves, `joined_...` and `cut_...`
 - `keep_first` (x): `mesh_axis`; x on the first device, zero on the others
 - `part_best` (x): `over`, `kind`, `count`; the greatest or least of a device's part, which may be empty
-- `part_gather` (x, index): `over`, `axes`, `first`, `count`; a lookup where x holds the places from `first`; else 0
+- `part_gather` (x, index): `over`, `axes`, `first`, `own`, `count`; a lookup where x holds `own` places from `first`
+  of `count` in all; else 0
 - `part_scatter` (x, index): `over`, `axes`, `first`, `count`; what falls into the places of this device is added
 """
 

@@ -18,6 +18,7 @@ from shapescript.devices.reference.lowering import (
     Run,
     Shape,
     Step,
+    ValueProblem,
     line_up,
     lowers,
     over_position,
@@ -249,14 +250,14 @@ def part_best(node: Node, static: Mapping[str, int]) -> Step:
     """The greatest or least of a part; of an empty one what any other beats, unless the whole is empty too."""
     greatest, dims = node.attributes["kind"] == "max", over_positions(node)
     shape, count = shape_of(node.axes, static), Shape([size_attribute(node.attributes, "count")], static)
-    full = LOWERINGS["max" if greatest else "min"](node, static)
+    best = torch.amax if greatest else torch.amin
 
     def step(run: Run, x: torch.Tensor) -> torch.Tensor:
-        if any(x.shape[dim] == 0 for dim in dims) and count.at(run)[0] > 0:
-            filling = _filling(x, -math.inf if greatest else math.inf)
-            return filling.expand(shape.at(run))
-        result: torch.Tensor = full(run, x)
-        return result
+        if count.at(run)[0] == 0:
+            raise ValueProblem(f"`{node.attributes['kind']}` over an empty axis: there is nothing to choose from")
+        if any(x.shape[dim] == 0 for dim in dims):
+            return _filling(x, -math.inf if greatest else math.inf).expand(shape.at(run))
+        return best(x, dims)
 
     return step
 
@@ -273,14 +274,14 @@ def part_gather(node: Node, static: Mapping[str, int]) -> Step:
     """A lookup that gives 0 where another device has the place."""
     whole_gather = LOWERINGS["gather"](node, static)
     turn = line_up(node.operands[1].axes, axes_attribute(node.attributes))
-    begin, count = (Shape([size_attribute(node.attributes, name)], static) for name in ("first", "count"))
+    begin, real, count = (Shape([size_attribute(node.attributes, n)], static) for n in ("first", "own", "count"))
     dim, name, shape = over_position(node), str(node.attributes["over"]), shape_of(node.axes, static)
 
     def step(run: Run, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         check_range(index, count.at(run)[0], name)
         if x.shape[dim] == 0:
             return x.new_zeros(shape.at(run))
-        index, mine = _own_places(index, begin.at(run)[0], x.shape[dim])
+        index, mine = _own_places(index, begin.at(run)[0], real.at(run)[0])
         found: torch.Tensor = whole_gather(run, x, index)
         return torch.where(mine if turn is None else turn(mine), found, found.new_zeros(()))
 
