@@ -68,6 +68,7 @@ class TensorDataset:
         if not columns:
             raise DataError("a `TensorDataset` needs a tensor for each field, as in `TensorDataset(pixels=x, digit=y)`")
         self.columns = {name: as_tensor(value, f"column `{name}`") for name, value in columns.items()}
+        self.ready: dict[object, Rows] = {}
         for name, column in self.columns.items():
             if column.ndim == 0:
                 raise DataError(f"column `{name}` is a single value; its first axis should be the examples")
@@ -170,6 +171,14 @@ class Checker:
             assert isinstance(column, torch.Tensor)
             rows[spec.name] = converted(spec, column, f"column `{spec.name}` of `{self.name}`", rows=True)
         return rows
+
+    def named(self, value: object) -> object:
+        """An item as a function over items gets it: a mapping, where it is one or has the fields in order."""
+        if isinstance(value, Mapping):
+            return dict(value)
+        if isinstance(value, (tuple, list)) and len(value) == len(self.fields):
+            return {spec.name: part for spec, part in zip(self.fields, value, strict=True)}
+        return value
 
     def by_name(self, value: object, where: str) -> Mapping[str, object]:
         """What a mapping or a tuple has for each field, and nothing besides."""

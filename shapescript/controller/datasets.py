@@ -4,9 +4,8 @@ Takes a torch `Dataset`, any sequence or iterable of items, or columns; gives ba
 of the `data`. Items are mappings with the fields' names, or tuples in their order; no other field may be there.
 
 What an item holds is checked before it is used, and an error names the field, the item, what was expected and what
-was found. A field of f32 takes f32, and f64 is converted, because numpy and Python make f64 of every number; nothing
-else is converted between floats. A field of whole numbers takes any element of whole numbers whose values fit. The
-order of a shuffle depends on the seed and on how many examples there are, and on nothing else.
+was found; `arrays.py` says what is converted. The order of a shuffle depends on the seed and on how many examples
+there are, and on nothing else.
 
 A dataset is never changed: each operation gives a new one over the same source.
 """
@@ -33,7 +32,10 @@ from shapescript.controller.dataset_items import (
     columns_of,
     field_specs,
 )
+from shapescript.controller.dataset_reading import DROPPED, Reader, Step
 from shapescript.controller.errors import DataError
+from shapescript.controller.example_seeds import epoch_key, seed_example, seeded
+from shapescript.controller.loaders import read_ahead
 from shapescript.devices.held import Somewhere
 
 Order: TypeAlias = NDArray[np.int64]
@@ -48,19 +50,22 @@ class Dataset:
     """Examples of a `data`.
 
     Either `columns` has them all, already checked; or `source` gives them by number; or, with `order` None, it can
-    only be gone through from its beginning, and `first` and `last` cut that. `maps` are applied to each, in order.
-    `gather` takes rows of columns where they don't lie in this process.
+    only be gone through from its beginning, and `first` and `last` cut that. `steps` are applied to each, in order.
+    `gather` takes rows of columns where they don't lie in this process. `salts` are the seeds of the shuffles, on
+    which the random draws of Python code that makes examples depend.
     """
 
     checker: Checker
     source: Any
     order: Order | None
     columns: Rows | None = None
-    maps: tuple[Callable[[Any], object], ...] = ()
+    steps: tuple[Step, ...] = ()
     first: int = 0
     last: int | None = None
     device: torch.device = field(default=torch.device("cpu"))
     gather: Gather | None = None
+    salts: tuple[int, ...] = ()
+    places: tuple[str, ...] = ()
 
     @staticmethod
     def of(value: object, data: str, fields: Sequence[FieldSpec], device: torch.device | str = "cpu") -> Dataset:
@@ -77,7 +82,7 @@ class Dataset:
             return value
         columns = columns_of(value)
         if columns is not None:
-            rows = {name: column.to(place) for name, column in checker.columns(columns).items()}
+            rows = ready_columns(value, columns, checker, place)
             count = len(next(iter(rows.values()))) if rows else 0
             return Dataset(checker, None, np.arange(count), rows, device=place)
         if isinstance(value, Sized) and hasattr(value, "__getitem__") and not isinstance(value, str):
@@ -97,9 +102,16 @@ class Dataset:
         end = len(self.source) if self.last is None else min(len(self.source), self.last)
         return max(0, end - self.first)
 
+    def __getitem__(self, place: int) -> Rows:
+        """One example by its place in the order, for Python code that is handed a program's dataset."""
+        numbers = self.numbered("indexed")
+        found = self.reader(epoch_key(0, *self.salts)).rows(np.asarray([numbers[place]]))
+        return {name: column[0] for name, column in found.items()}
+
     def shuffle(self, seed: int = 0) -> Dataset:
         """The same examples in another order, by the seed alone."""
-        return replace(self, order=self.numbered("shuffled")[permutation(len(self), seed)])
+        order = self.numbered("shuffled")[permutation(len(self), seed)]
+        return replace(self, order=order, salts=(*self.salts, seed))
 
     def take(self, n: int) -> Dataset:
         """The first n examples."""
@@ -124,10 +136,23 @@ class Dataset:
 
     def map(self, function: Callable[[Any], object]) -> Dataset:
         """Each example as a Python function changes it when it is read; it takes and gives a mapping of the fields."""
-        return replace(self, maps=(*self.maps, function))
+        return replace(self, steps=(*self.steps, Step(callable_for("map", function))))
 
-    def batches(self, n: int, drop_last: bool = False) -> Batches:
+    def filter(self, function: Callable[[Any], object]) -> Dataset:
+        """The examples for which a Python function gives true; each is read once to find out, or as a stream goes by.
+
+        The steps before it are gone through at that; where they draw at random, as for a first epoch.
+        """
+        step = Step(callable_for("filter", function), keeps=True)
+        if self.order is None:
+            return replace(self, source=Kept(replace(self, steps=(*self.steps, step))), steps=(), first=0, last=None)
+        reader = replace(self.reader(0), steps=(*self.steps, step))
+        return replace(self, order=reader.kept(self.order))
+
+    def batches(self, n: int, drop_last: bool = False, workers: int = 0) -> Batches:
         """The examples n at a time; the last batch may be shorter, or is left out with `drop_last`.
+
+        `workers`: so many processes read ahead; the order and the examples are the same without.
 
         Raises:
             DataError: there wouldn't be a single batch.
@@ -141,7 +166,8 @@ class Dataset:
                 f"the dataset of `{self.checker.name}` has {len(self.order)} examples, fewer than a batch of {n}, "
                 "and `drop_last` leaves out the short one: nothing is left"
             )
-        return Batches(self, n, drop_last)
+        not_negative("workers", workers)
+        return Batches(self, n, drop_last, workers=workers)
 
     def numbered(self, what: str) -> Order:
         """The order, which a dataset that can only be gone through doesn't have."""
@@ -149,61 +175,45 @@ class Dataset:
             raise DataError(f"this dataset is an iterable: it can't be {what}; give it `__len__` and `__getitem__`")
         return self.order
 
-    def rows(self, start: int, stop: int) -> Mapping[str, Somewhere]:
-        """The examples from place `start` up to `stop` of the order, side by side."""
-        assert self.order is not None
-        numbers = self.order[start:stop]
-        if self.columns is not None and not self.maps:
-            if self.gather is not None:
-                return self.gather(self.columns, numbers)
-            index = torch.from_numpy(np.ascontiguousarray(numbers)).to(self.device)
-            return {name: column.index_select(0, index) for name, column in self.columns.items()}
-        return self.stacked([self.example(int(number)) for number in numbers])
+    def reader(self, key: int) -> Reader:
+        """What reads its examples, for the epoch of this key."""
+        return Reader(self.checker, self.source, self.columns, self.steps, key)
 
-    def example(self, number: int) -> Rows:
-        """One example by its number in the source.
+    @property
+    def lies_ready(self) -> bool:
+        """Whether its rows are taken out of columns, and no Python code makes them."""
+        return self.columns is not None and not self.steps
 
-        Raises:
-            DataError: there is none of this number, although the dataset's length says so.
-        """
-        if self.columns is not None:
-            item: object = {name: column[number] for name, column in self.columns.items()}
-        else:
-            try:
-                item = self.source[number]
-            except IndexError as error:
-                length = len(self.source)
-                raise DataError(
-                    f"the dataset says that it has {length} examples, but gives no item {number}"
-                ) from error
-            except Exception as error:
-                error.add_note(f"while item {number} of the dataset was read")
-                raise
-        return self.finished(item, number)
+    def taken(self, numbers: Order) -> Mapping[str, Somewhere]:
+        """Rows of the columns."""
+        assert self.columns is not None
+        if self.gather is not None:
+            return self.gather(self.columns, numbers)
+        index = torch.from_numpy(np.ascontiguousarray(numbers)).to(self.device)
+        return {name: column.index_select(0, index) for name, column in self.columns.items()}
 
-    def finished(self, item: object, number: int) -> Rows:
-        """An item after the maps, checked."""
-        for function in self.maps:
-            fields = self.checker.by_name(item, f"item {number}")
-            try:
-                item = function(dict(fields))
-            except Exception as error:
-                name = getattr(function, "__name__", "the function")
-                error.add_note(f"while `{name}` was mapped over item {number} of the dataset")
-                raise
-        return self.checker.item(item, number)
-
-    def stacked(self, examples: Sequence[Rows]) -> Rows:
-        """Examples side by side, on the device."""
-        names = [spec.name for spec in self.checker.fields]
-        return {name: torch.stack([example[name] for example in examples]).to(self.device) for name in names}
-
-    def stream(self) -> Iterator[Rows]:
-        """The examples of an iterable, each once, and one warning if its length is wrong."""
-        seen = 0
+    def items(self, key: int) -> Iterator[object]:
+        """The items of an iterable after the steps; gone on with within `seeded` alone."""
+        reader = self.reader(key)
+        seed_example(key, self.first)
         for number, item in enumerate(islice(self.source, self.first, self.last), self.first):
-            seen += 1
-            yield self.finished(item, number)
+            made = reader.finished(item, number)
+            if made is not DROPPED:
+                yield made
+            seed_example(key, number + 1)
+
+    def stream(self, key: int, n: int) -> Iterator[Rows]:
+        """The examples of an iterable n at a time, each once, and one warning if its length is wrong."""
+        seen = 0
+        items = self.items(key)
+        while True:
+            with seeded():
+                part = list(islice(items, n))
+            if part:
+                yield self.reader(key).side_by_side(part, range(self.first + seen, self.first + seen + len(part)))
+            seen += len(part)
+            if len(part) < n:
+                break
         if seen == 0 and self.first == 0 and self.last != 0:
             raise DataError(f"the dataset of `{self.checker.name}` has no examples")
         if isinstance(self.source, Sized) and seen != len(self):
@@ -211,16 +221,35 @@ class Dataset:
                 f"the dataset says that it has {len(self)} examples, and gave {seen}; all were used", stacklevel=2
             )
 
+    def on_device(self, rows: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Rows that were read, on the device."""
+        return {name: tensor.to(self.device) for name, tensor in rows.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """The items of a stream that its filters let through; how many, only the end tells."""
+
+    stream: Dataset
+
+    def __iter__(self) -> Iterator[object]:
+        return self.stream.items(0)
+
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """A dataset in batches, from batch `first` up to `last`; iterating gives the rows of each field."""
+    """A dataset in batches, from batch `first` up to `last`; iterating gives the rows of each field.
+
+    `key` is the epoch's, on which random draws of Python code depend; `workers` processes read ahead.
+    """
 
     dataset: Dataset
     n: int
     drop_last: bool = False
     first: int = 0
     last: int | None = None
+    workers: int = 0
+    key: int = 0
 
     def __len__(self) -> int:
         count = len(self.dataset)
@@ -244,23 +273,35 @@ class Batches:
         not_negative("skip", n)
         return replace(self, first=self.first + n)
 
+    def for_epoch(self, seed: int, number: int) -> Batches:
+        """The batches of a pass of a run: the draws of Python code are this pass's own."""
+        return replace(self, key=epoch_key(seed, *self.dataset.salts, number))
+
     def __iter__(self) -> Iterator[Mapping[str, Somewhere]]:
-        if self.dataset.order is None:
+        data = self.dataset
+        if data.order is None:
             yield from self.streamed()
             return
-        count = len(self.dataset)
-        for batch in range(self.first, self.first + len(self)):
-            yield self.dataset.rows(batch * self.n, min(count, (batch + 1) * self.n))
+        numbers = [data.order[batch * self.n : (batch + 1) * self.n] for batch in self.numbers()]
+        if data.lies_ready:
+            yield from map(data.taken, numbers)
+            return
+        with read_ahead(data.reader(self.key), numbers, self.workers) as batches:
+            yield from map(data.on_device, batches)
 
-    def streamed(self) -> Iterator[Rows]:
+    def numbers(self) -> range:
+        """The numbers of the batches."""
+        return range(self.first, self.first + len(self))
+
+    def streamed(self) -> Iterator[Mapping[str, Somewhere]]:
         """The batches of a dataset that can only be gone through."""
-        examples = self.dataset.stream()
+        batches = self.dataset.stream(self.key, self.n)
         for batch in count_from_zero() if self.last is None else range(self.last):
-            part = list(islice(examples, self.n))
-            if not part or (self.drop_last and len(part) < self.n):
+            part = next(batches, None)
+            if part is None or (self.drop_last and len(next(iter(part.values()))) < self.n):
                 return
             if batch >= self.first:
-                yield self.dataset.stacked(part)
+                yield self.dataset.on_device(part)
 
 
 def not_negative(name: str, n: int) -> None:
@@ -273,3 +314,23 @@ def permutation(count: int, seed: int) -> Order:
     """An order of `count` things by the seed: random words of Philox, whose bits numpy never changes, are sorted."""
     words = np.random.Philox(key=seed % 2**64).random_raw(count)
     return np.argsort(words, kind="stable").astype(np.int64)
+
+
+def callable_for(what: str, function: object) -> Callable[[Any], object]:
+    """A function that was handed to `map` or `filter`."""
+    if not callable(function):
+        raise DataError(f"`{what}` takes a Python function, and this is {type(function).__name__}")
+    return function
+
+
+def ready_columns(
+    value: object, columns: Mapping[str, torch.Tensor] | Sequence[torch.Tensor], checker: Checker, place: torch.device
+) -> Rows:
+    """Columns checked and on the device; those of a `TensorDataset` are kept with it, the same ones each time."""
+    key = (checker.fields, place)
+    if isinstance(value, TensorDataset) and key in value.ready:
+        return value.ready[key]
+    rows = {name: column.to(place) for name, column in checker.columns(columns).items()}
+    if isinstance(value, TensorDataset):
+        value.ready[key] = rows
+    return rows

@@ -8,6 +8,8 @@ value. Widths change (`f64` to `f32`, as numpy makes them), kinds don't: a float
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,9 +17,9 @@ import torch
 from shapescript.controller.dataset_items import field_specs
 from shapescript.controller.datasets import Batches as DatasetBatches
 from shapescript.controller.datasets import Dataset as Examples
+from shapescript.controller.datasets import Gather
 from shapescript.controller.errors import Error
 from shapescript.controller.host_batches import HostBatches
-from shapescript.controller.output import Output
 from shapescript.devices.dtypes import dtype_of
 from shapescript.source import Span
 from shapescript.specialise.domain import problem
@@ -39,6 +41,9 @@ from shapescript.types.kinds import (
 )
 from shapescript.types.size import SizeError
 from shapescript.types.typed import TypedProgram
+
+if TYPE_CHECKING:
+    from shapescript.controller.host_domain import HostDomain
 
 KINDS: Mapping[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "bool": (bool,), "str": (str,)}
 
@@ -210,10 +215,13 @@ class HostDataset:
     def __len__(self) -> int:
         return len(self.examples)
 
-    def with_examples(self, examples: Examples) -> HostDataset:
-        """Other examples of the same data."""
-        return HostDataset(examples, self.of)
+    def on(self, gather: Gather | None) -> Examples:
+        """The examples, whose columns lie where `gather` takes rows."""
+        return replace(self.examples, gather=gather)
 
-    def batches(self, batches: DatasetBatches, program: TypedProgram, output: Output) -> HostBatches:
-        """In batches."""
-        return HostBatches(batches, program.data_of[self.of.data], output)
+    def like(self, result: object, domain: HostDomain, place: str) -> HostDataset | HostBatches:
+        """What a built-in at a place of the program made of the examples: other examples, or batches."""
+        if isinstance(result, DatasetBatches):
+            return HostBatches(result, domain.program.data_of[self.of.data], domain, place)
+        assert isinstance(result, Examples)
+        return HostDataset(result, self.of)

@@ -5,6 +5,7 @@ Gives `HOST`, the table of `HostDomain`: the shared built-ins and the controller
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,11 +14,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from shapescript.controller import checkpoint
+from shapescript.controller.datasets import Batches, Dataset
 from shapescript.controller.errors import Error
+from shapescript.controller.example_seeds import epoch_key
 from shapescript.controller.from_python import HostDataset
 from shapescript.controller.host_batches import HostBatches
-from shapescript.controller.python_modules import call_python
+from shapescript.controller.python_modules import call_python, python_error
 from shapescript.devices.held import Held
+from shapescript.diagnostics.diagnostic import ProgramError
 from shapescript.specialise.builtins import SHARED
 from shapescript.specialise.domain import Builtin, problem
 from shapescript.specialise.evaluator import Evaluator
@@ -148,36 +152,57 @@ def _extern(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Va
 # --- datasets --------------------------------------------------------------------------------------------------------
 
 
-def _on_dataset(change: Callable[[Evaluator, Value, dict[str, Value]], Value]) -> Builtin:
+DatasetChange = Callable[["Dataset | Batches", "HostDomain", str, dict[str, Value]], object]
+
+
+def _on_dataset(change: DatasetChange) -> Builtin:
+    """A built-in over datasets, which is handed the place of the call; its result is of the same data."""
+
     def changed(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Value:
         given = arguments_of(ev, frame, use.arguments)
+        span = frame.span(expr)
         numbers = {
-            name: ev.domain.number(value, frame.span(expr)) if isinstance(value, TENSORS) else value
+            name: ev.domain.number(value, span) if isinstance(value, TENSORS) else value
             for name, value in given.items()
         }
+        data = numbers.pop("data")
+        domain = _domain(ev)
+        assert isinstance(data, (HostDataset, HostBatches))
+        held = data.batches if isinstance(data, HostBatches) else data.on(domain.place.gather)
+        line, column = span.source.position(span.start)
+        place = f"{os.path.basename(span.source.name)}:{line}:{column}"
         try:
-            return change(ev, numbers.pop("data"), numbers)
+            result = change(held, domain, place, numbers)
         except Error as error:
             message, *notes = map(str.strip, str(error).splitlines())
-            raise problem("E2111", message, frame.span(expr), notes) from error
+            raise problem("E2111", message, span, notes) from error
+        except ProgramError:
+            raise
+        except Exception as error:
+            raise python_error(error, span, f"`{use.name}`") from error
+        if isinstance(result, tuple):
+            return tuple(data.like(each, domain, place) for each in result)
+        return data.like(result, domain, place)
 
     return changed
 
 
-def _by_method(name: str) -> Callable[[Evaluator, Value, dict[str, Value]], Value]:
-    def change(ev: Evaluator, data: Value, given: dict[str, Value]) -> Value:
-        if isinstance(data, HostBatches):
-            return HostBatches(getattr(data.batches, name)(**given), data.info, data.output)
-        assert isinstance(data, HostDataset)
-        examples = replace(data.examples, gather=_domain(ev).place.gather)
-        result = getattr(examples, name)(**given)
-        if isinstance(result, tuple):
-            return tuple(data.with_examples(each) for each in result)
-        if name == "batches":
-            return data.batches(result, ev.program, _domain(ev).output)
-        return data.with_examples(result)
+def _by_method(name: str) -> DatasetChange:
+    def change(held: Dataset | Batches, domain: HostDomain, place: str, given: dict[str, Value]) -> object:
+        return getattr(held, name)(**given)
 
     return change
+
+
+def _shuffle(held: Dataset | Batches, domain: HostDomain, place: str, given: dict[str, Value]) -> object:
+    """Without a seed, another order each time that the program comes by, which depends on the run's seed."""
+    assert isinstance(held, Dataset)
+    seed = given.get("seed")
+    if seed is None:
+        seed = epoch_key(domain.seed, domain.passes.next(place))
+        held = replace(held, places=(*held.places, place))
+    assert isinstance(seed, int)
+    return held.shuffle(seed)
 
 
 # --- output and files ------------------------------------------------------------------------------------------------
@@ -265,7 +290,8 @@ HOST: Mapping[str, Builtin] = {
     "model": _model,
     "python": _python,
     "extern": _extern,
-    **{name: _on_dataset(_by_method(name)) for name in ("shuffle", "batches", "take", "skip", "split", "map")},
+    "shuffle": _on_dataset(_shuffle),
+    **{name: _on_dataset(_by_method(name)) for name in ("batches", "take", "skip", "split", "map", "filter")},
     "print": _print,
     "log": _log,
     "show": _show,

@@ -72,6 +72,7 @@ CONTROLLER_WORDS = {
     "adamw": "makes an optimizer's state",
     "lion": "makes an optimizer's state",
     "map": "calls Python",
+    "filter": "calls Python",
 }
 SCHEDULES = ("warmup_cosine", "warmup_linear", "cosine", "exponential", "steps")
 LOOKING = frozenset(("int", "float", "bool", "str", *SCHEDULES))
