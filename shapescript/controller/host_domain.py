@@ -75,6 +75,7 @@ class HostDomain:
         self.known: dict[str, int] = dict(sizes)
         self._small: dict[Hashable, tuple[Executor, Node]] = {}
         self._names: dict[str, int] = {}
+        self._parts: set[tree.Function] = set()
 
     def key(self) -> RandomKey:
         """The key of the next run."""
@@ -181,11 +182,19 @@ class HostDomain:
 
     # --- functions
 
+    def runs_whole(self, function: tree.Function) -> bool:
+        """Whether it is a device function, or a part of one."""
+        return function in self._parts or self.is_device(function)
+
+    def add_part(self, function: tree.Function) -> None:
+        """Makes a part of a device function one itself."""
+        self._parts.add(function)
+
     def enter(
         self, function: tree.Function, arguments: list[Value], frame: Frame, training: bool
     ) -> tuple[bool, Value]:
         """Runs a device function as a whole."""
-        if not self.is_device(function):
+        if not self.runs_whole(function):
             return False, None
         outcome = self.specialiser.run(function, arguments, frame, self.key(), training)
         info = self.program.function_of[function]

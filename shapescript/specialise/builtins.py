@@ -52,7 +52,7 @@ def _value_and_grad(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Exp
     assert isinstance(model, ModelValue)
     before = copied(model)
     assert isinstance(before, ModelValue)
-    with ev.mode(True):
+    with ev.differentiated():
         result = ev.call(frame, use.call, values)
     loss = result[0] if isinstance(result, tuple) else result
     if not isinstance(loss, TENSORS):

@@ -65,6 +65,12 @@ class Domain(Protocol):
             ProgramError: the value isn't of that type.
         """
 
+    def runs_whole(self, function: tree.Function) -> bool:
+        """Whether `enter` runs it."""
+
+    def add_part(self, function: tree.Function) -> None:
+        """Makes a function one that `enter` runs: a part of one that it would run too."""
+
     def enter(
         self, function: tree.Function, arguments: list[Value], frame: Frame, training: bool
     ) -> tuple[bool, Value]:

@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import length_hint
 
+from shapescript.placement.errors import MOST_ROUNDS
 from shapescript.source import Source
 from shapescript.specialise import expressions
 from shapescript.specialise.domain import Domain, problem
 from shapescript.specialise.frame import TENSORS, Frame, batch_in, bind_call
+from shapescript.specialise.rounds import Outline, Way, is_long, outline
 from shapescript.specialise.values import BatchValue, ModelValue, Value
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis
@@ -68,7 +71,9 @@ class Evaluator:
     sizes: dict[str, int]
     seed: int = 0
     training: bool = False
+    differentiating: bool = False
     globals: frozenset[str] = field(default_factory=frozenset)
+    outlines: dict[tree.Function, Outline | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.globals = self.globals or global_names(self.program)
@@ -78,6 +83,16 @@ class Evaluator:
     def frame(self, source: Source, info: FunctionInfo | None = None) -> Frame:
         """A new frame in this domain."""
         return Frame(self.domain, source, self.globals, info)
+
+    @contextmanager
+    def differentiated(self) -> Iterator[None]:
+        """What runs within is differentiated: in training, and no loop in it is long."""
+        before, self.differentiating = self.differentiating, True
+        try:
+            with self.mode(True):
+                yield
+        finally:
+            self.differentiating = before
 
     @contextmanager
     def mode(self, training: bool) -> Iterator[None]:
@@ -147,16 +162,31 @@ class Evaluator:
             self.received(callee, value, parameter.type)
             for parameter, value in zip(info.parameters, values, strict=True)
         ]
+        by_name = {parameter.name: value for parameter, value in zip(info.parameters, arguments, strict=True)}
+        steps = self.outline(info)
+        if steps is not None:
+            callee.locals.update(by_name)
+            if is_long(self, callee, steps):
+                return callee.conform(Way(self, callee, steps).run(), info.result)
+            callee.locals.clear()
         done, result = self.domain.enter(info.node, arguments, callee, self.training)
         if done:
             return callee.conform(result, info.result)
-        for parameter, value in zip(info.parameters, arguments, strict=True):
-            callee.locals[parameter.name] = value
+        callee.locals.update(by_name)
         try:
             self.block(callee, info.node.body)
         except ReturnValue as returned:
             return callee.conform(returned.value, info.result)
         return None
+
+    def outline(self, info: FunctionInfo) -> Outline | None:
+        """How a device function with a long loop is gone through, where the controller calls it."""
+        assert isinstance(info.node, tree.Function)
+        if not self.domain.runs_whole(info.node):
+            return None
+        if info.node not in self.outlines:
+            self.outlines[info.node] = outline(self.program, info, self.globals)
+        return self.outlines[info.node]
 
     def received(self, callee: Frame, value: Value, of: Type) -> Value:
         """An argument as the callee's parameter has it."""
@@ -220,19 +250,31 @@ class Evaluator:
 
     def loop(self, frame: Frame, statement: tree.For) -> None:
         """A `for`: over a range, models, batches, a tuple or what Python gives."""
+        items = self.rounds(frame, statement)
+        if self.differentiating and length_hint(items) > MOST_ROUNDS:
+            message = f"this loop has {length_hint(items)} rounds, and what is differentiated may have {MOST_ROUNDS}"
+            helps = ("write the loop as a `scan`: `carry, ys = scan(round, carry, xs, over=n)`",)
+            raise problem("E1805", message, frame.span(statement.over), helps=helps)
+        for item in items:
+            self.bind_round(frame, statement, item)
+            if self.round(frame, statement.body):
+                break
+
+    def rounds(self, frame: Frame, statement: tree.For) -> Iterator[Value]:
+        """What a loop visits, one at a time."""
         over = expressions.evaluate(self, frame, statement.over)
         try:
-            rounds = iter(over)  # type: ignore[call-overload]
+            return iter(over)  # type: ignore[call-overload, no-any-return]
         except TypeError:
             message = f"a loop can't visit a value of Python's type `{type(over).__name__}`"
             raise problem("E2111", message, frame.span(statement.over)) from None
-        for item in rounds:
-            if len(statement.names) == 1:
-                self.assign(frame, statement.names[0], item)
-            else:
-                self.unpack(frame, statement.names, item, statement.names[0])
-            if self.round(frame, statement.body):
-                break
+
+    def bind_round(self, frame: Frame, statement: tree.For, item: Value) -> None:
+        """Gives a loop's names what it visits."""
+        if len(statement.names) == 1:
+            self.assign(frame, statement.names[0], item)
+        else:
+            self.unpack(frame, statement.names, item, statement.names[0])
 
     # --- assignment
 

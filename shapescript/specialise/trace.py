@@ -130,6 +130,13 @@ class TraceDomain:
         """Nothing comes from Python while a function is compiled."""
         raise problem("E2116", f"a value of Python's can't become {of} while a function is compiled", span)
 
+    def runs_whole(self, function: tree.Function) -> bool:
+        """None is."""
+        return False
+
+    def add_part(self, function: tree.Function) -> None:
+        """Nothing: every call is put in line."""
+
     def enter(
         self, function: tree.Function, arguments: list[Value], frame: Frame, training: bool
     ) -> tuple[bool, Value]:
