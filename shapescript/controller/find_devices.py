@@ -7,7 +7,6 @@ do, before anything starts.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -51,10 +50,18 @@ def missing(devices: DevicesInfo, found: str, there: int) -> str:
     return f"`devices {devices}`: here is {found}, and {processor}; {fewer}{here}{rented}"
 
 
-def place_of(devices: Sequence[torch.device], folder: Path) -> Place:
-    """Where a program on these devices runs; several get a worker process each."""
-    if len(devices) == 1:
-        return OneDevice(devices[0])
-    raise DeviceError(
-        "a program can't be run on several devices yet; `--devices cpu` runs it on one, with the same results"
-    )
+def place_of(devices: DevicesInfo | None, folder: Path) -> Place:
+    """Where a program on these devices runs; several get a worker process each.
+
+    Raises:
+        DeviceError: one isn't there.
+    """
+    found = found_devices(devices)
+    assert devices is not None
+    if len(found) == 1:
+        return OneDevice(found[0])
+    from shapescript.controller.several_devices import SeveralDevices
+    from shapescript.devices.workers.pool import WorkerPool
+
+    names = [f"{devices.kind}[{number}]" for number in devices.numbers]
+    return SeveralDevices(WorkerPool(names, folder=str(folder)), devices.split, devices.shard_params)

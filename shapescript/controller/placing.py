@@ -16,20 +16,22 @@ from shapescript.ir.graph import Graph
 
 
 class Place(Protocol):
-    """Devices.
-
-    `device` is where a tensor of the controller's own is made. `gather` takes rows of a dataset's columns where they
-    lie with workers; None where the controller itself has them.
-    """
+    """Devices; `device` is where a tensor of the controller's own is made."""
 
     device: torch.device
-    gather: Gather | None
+
+    @property
+    def gather(self) -> Gather | None:
+        """What takes rows of a dataset's columns where they lie with workers; None where the controller has them."""
 
     def runner(self, graph: Graph, border: Border) -> Runner:
         """What runs a graph here."""
 
+    def finish(self) -> None:
+        """Waits until all that was asked for is done, and raises what went wrong."""
+
     def close(self) -> None:
-        """Gives the devices back."""
+        """Gives the devices back, whatever they do."""
 
 
 class OneDevice:
@@ -43,6 +45,9 @@ class OneDevice:
     def runner(self, graph: Graph, border: Border) -> Runner:
         """An executor."""
         return LocalRunner(Executor(graph, self.device))
+
+    def finish(self) -> None:
+        """All is done at once."""
 
     def close(self) -> None:
         """Nothing is held."""

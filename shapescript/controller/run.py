@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shapescript.controller import checkpoint_files
-from shapescript.controller.errors import Error, ShapeError
+from shapescript.controller.errors import Error, ShapeError, WorkerError
 from shapescript.controller.find_devices import found_devices, place_of
 from shapescript.controller.host_domain import HostDomain, host_evaluator
 from shapescript.controller.output import Output
 from shapescript.controller.python_modules import attribute, call_python, import_python
+from shapescript.devices.workers.failure import WorkerFailure
 from shapescript.diagnostics.render import render_all
 from shapescript.placement.kinds import Kind, Placement
 from shapescript.specialise.evaluator import Evaluator
@@ -38,7 +39,7 @@ def run_program(
 
     Raises:
         ProgramError: a line of the program went wrong.
-        Error: something that no line says: a device that isn't there, a dim without a value.
+        Error: something that no line says: a device that isn't there or fails, a dim without a value.
     """
     evaluator = start_program(program, kinds, seed, path)
     domain = evaluator.domain
@@ -58,7 +59,10 @@ def run_program(
     try:
         evaluator.run(frame, arguments)
         checkpoint_files.finish()
+        domain.place.finish()
         complete = True
+    except WorkerFailure as failure:
+        raise WorkerError("\n".join((str(failure), *failure.lines))) from None
     finally:
         try:
             output.close(complete)
@@ -78,7 +82,7 @@ def start_program(
         ProgramError: a module of Python fails.
         Error: a device that isn't there, a dim without a value.
     """
-    devices = found_devices(program.devices)
+    found_devices(program.devices)  # before anything else is asked for
     folder = Path(path).resolve().parent
     import_all(program, folder)
     sizes = sizes_of(program, folder)
@@ -88,7 +92,7 @@ def start_program(
 
     output = Output(Path(path).stem)
     return host_evaluator(
-        HostDomain(program, sizes, is_device, output, seed=seed, place=place_of(devices, folder), folder=folder)
+        HostDomain(program, sizes, is_device, output, seed=seed, place=place_of(program.devices, folder), folder=folder)
     )
 
 
