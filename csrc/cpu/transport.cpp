@@ -160,9 +160,13 @@ PYBIND11_MODULE(_transport, module) {
           py::arg("rank"), py::arg("number"), py::arg("seconds") = -1.0)
       .def("beats", &Link::Beats, py::arg("rank"));
 
+  py::class_<Mapping, std::shared_ptr<Mapping>>(module, "Mapping")
+      .def(py::init<int>(), py::arg("file"));
+
   py::class_<Group, std::shared_ptr<Group>>(module, "Group")
-      .def(py::init<std::shared_ptr<Link>, int, std::size_t, std::uint32_t, std::uint32_t, bool>(),
-           py::arg("link"), py::arg("file"), py::arg("at"), py::arg("rank"), py::arg("count"),
+      .def(py::init<std::shared_ptr<Link>, std::shared_ptr<Mapping>, std::size_t, std::uint32_t,
+                    std::uint32_t, bool>(),
+           py::arg("link"), py::arg("memory"), py::arg("at"), py::arg("rank"), py::arg("count"),
            py::arg("spin"))
       .def_static("bytes", &Group::Bytes, py::arg("count"))
       .def_property_readonly("rank", &Group::rank)

@@ -39,19 +39,19 @@ class Group {
     return kMeetingBytes + kSlot * (2 * count + 1);
   }
 
-  // `at` is where the group's memory begins in the file, which is full of zeros at first.
-  Group(std::shared_ptr<Link> link, int file, std::size_t at, std::uint32_t rank,
-        std::uint32_t count, bool spin)
+  // `at` is where the group's memory begins, which is full of zeros at first.
+  Group(std::shared_ptr<Link> link, std::shared_ptr<Mapping> memory, std::size_t at,
+        std::uint32_t rank, std::uint32_t count, bool spin)
       : link_(std::move(link)),
-        mapping_(file),
+        memory_(std::move(memory)),
         rank_(rank),
         count_(count),
         spins_(spin ? kSpins : 0) {
-    if (rank >= count || at % 4096 != 0 || at + Bytes(count) > mapping_.size()) {
-      throw std::invalid_argument("the group doesn't fit into the file");
+    if (rank >= count || at % 4096 != 0 || at + Bytes(count) > memory_->size()) {
+      throw std::invalid_argument("the group doesn't fit into the memory");
     }
-    meeting_ = reinterpret_cast<Meeting*>(mapping_.base() + at);
-    slots_ = mapping_.base() + at + kMeetingBytes;
+    meeting_ = reinterpret_cast<Meeting*>(memory_->base() + at);
+    slots_ = memory_->base() + at + kMeetingBytes;
     result_ = slots_ + kSlot * 2 * count;
     table_ = ShapescriptCollectives{this,
                                     static_cast<std::int32_t>(rank),
@@ -289,7 +289,7 @@ class Group {
   }
 
   std::shared_ptr<Link> link_;
-  Mapping mapping_;
+  std::shared_ptr<Mapping> memory_;
   std::uint32_t rank_;
   std::uint32_t count_;
   int spins_;

@@ -75,7 +75,7 @@ class Worker:
         else:
             self.reader = SocketReader(socket.socket(fileno=start.commands))
         if native is not None and start.exchange >= 0:
-            self.transport = shared_transport(start.rank, self.mesh, link, start.exchange, start.spin)
+            self.transport = shared_transport(start.rank, self.mesh, link, native.Mapping(start.exchange), start.spin)
         else:
             self.transport = gloo_transport(start.rank, self.mesh, f"/proc/self/fd/{start.meeting}")
         self.staging = Segment(start.staging)

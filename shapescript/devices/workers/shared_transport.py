@@ -18,7 +18,7 @@ from shapescript.devices.workers.native import native
 from shapescript.layout.mesh import Mesh
 
 if TYPE_CHECKING:
-    from shapescript._transport import Group, Link
+    from shapescript._transport import Group, Link, Mapping
 
 ELEMENTS = {
     torch.float32: 0,
@@ -42,7 +42,7 @@ def exchange_bytes(mesh: Mesh) -> int:
     return sum(native.Group.bytes(size) * len(lines_along(mesh, axis)) for axis, size in enumerate(mesh.sizes))
 
 
-def shared_transport(device: int, mesh: Mesh, link: Link, file: int, spin: bool) -> SharedTransport:
+def shared_transport(device: int, mesh: Mesh, link: Link, memory: Mapping, spin: bool) -> SharedTransport:
     """The end of a device of a mesh; `spin`: each device has a core of its own."""
     assert native is not None
     sent, ends = Sent(), list[FlatTransport]()
@@ -51,7 +51,7 @@ def shared_transport(device: int, mesh: Mesh, link: Link, file: int, spin: bool)
     for axis, size in enumerate(mesh.sizes):
         for line in lines_along(mesh, axis):
             if device in line:
-                group = native.Group(link, file, at, own[axis], size, spin)
+                group = native.Group(link, memory, at, own[axis], size, spin)
                 SharedTransport(own[axis], size, sent, ends, group)
             at += native.Group.bytes(size)
     first = ends[0]
