@@ -7,6 +7,7 @@ import pytest
 from shapescript.diagnostics.diagnostic import Diagnostic
 from shapescript.diagnostics.render import render_all
 from shapescript.placement.codes import CODES
+from shapescript.placement.compiled import compiled_for
 from shapescript.placement.place import Placed, place
 from shapescript.source import Source
 from shapescript.syntax.parse import parse
@@ -339,3 +340,19 @@ def test_what_can_be_split(expression: str) -> None:
 
 def test_every_code_has_a_title() -> None:
     assert all(title and not title.endswith(".") for title in CODES.values())
+
+
+def test_what_a_function_is_compiled_for() -> None:
+    text = """devices cpu
+data Row:
+    x: [3]
+fn one(batch: [b] Row, rate: float) -> []:
+    return rate * mean(batch.x, over=[b 3])
+fn two(x: [n 3], k: int, flag: bool) -> [n 3]:
+    return x * k
+"""
+    source = Source("program.ss", text)
+    program = check_program(source, parse(source))
+    assert compiled_for(program.functions["one"]) == "compiled once"
+    wanted = "compiled for each value of `k` and `flag`, each size of `n` but a batch's"
+    assert compiled_for(program.functions["two"]) == wanted

@@ -14,6 +14,8 @@ from shapescript.cli.rented import refuse_without_modal, run_rented
 from shapescript.cli.usage import UsageError
 from shapescript.diagnostics.formats import show
 from shapescript.diagnostics.render import wants_colour
+from shapescript.placement.compiled import compiled_for
+from shapescript.placement.kinds import Kind
 from shapescript.session import OverrideError, Session, open_session
 
 
@@ -130,6 +132,8 @@ def plan(arguments: argparse.Namespace) -> int:
             f"{placement.words}, line {placement.span.line}" if placement.span is not None else "host values alone"
         )
         print(f"  fn {name:<{width}}  {placement.kind.value:<10}  {because}")
+        if placement.kind is Kind.DEVICE:
+            print(f"     {'':<{width}}  {'':<10}  {compiled_for(info)}")
     return 0
 
 
