@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from bench.contestant import ROOT, Entry
 from bench.workloads import Workload
 
+SEVERAL = {"ddp": "DDP, gloo", "ddp-compile": "DDP, gloo, compiled", "fsdp": "FSDP2, gloo"}
 PROGRAMS = ROOT / "bench" / "programs"
 
 
@@ -31,7 +32,7 @@ def entries_of(workload: Workload, machine: Machine, kind: str = "cpu") -> list[
     return [
         *ours(workload, kind, (1, 2, 3)),
         *(one_process(workload, name, count) for name in ("eager", "compile") for count in threads),
-        *(several(workload, name, count, machine.cores) for name in ("ddp", "fsdp") for count in (2, 3)),
+        *(several(workload, name, count, machine.cores) for name in SEVERAL for count in (2, 3)),
         *(jax(workload, 1, count) for count in threads),
         *(jax(workload, count, machine.cores) for count in (2, 3)),
     ]
@@ -85,10 +86,10 @@ def one_process(workload: Workload, kind: str, threads: int) -> Entry:
 def several(workload: Workload, kind: str, processes: int, cores: int) -> Entry:
     """DDP or FSDP2 by gloo; more threads than cores only slow them."""
     threads = max(1, cores // processes)
-    label = {"ddp": "DDP, gloo", "fsdp": "FSDP2, gloo"}[kind]
     words = ("--kind", kind, "--processes", str(processes), "--threads", str(threads))
     command = peer(workload, "several_processes", *words)
-    return Entry(f"{label}, {processes} processes", f"{kind}-{processes}", command, threads_of(threads), processes)
+    group = f"{kind.partition('-')[0]}-{processes}"
+    return Entry(f"{SEVERAL[kind]}, {processes} processes", group, command, threads_of(threads), processes)
 
 
 def jax(workload: Workload, devices: int, threads: int) -> Entry:

@@ -86,10 +86,15 @@ def verdicts(result: Result, goals: Sequence[Goal] | None = None) -> list[Verdic
     by_name = {workload.name: workload for workload in result.workloads}
     chosen = [*step_goals(), *other_goals()] if goals is None else goals
     return [
-        verdict(goal, by_name[goal.workload], result.commands.get(IMPORT_TORCH, []))
+        verdict(goal, by_name[goal.workload], imports_of(result, by_name[goal.workload]))
         for goal in chosen
         if goal.workload in by_name
     ]
+
+
+def imports_of(result: Result, workload: WorkloadResult) -> list[float]:
+    """What torch's import took: in the same rounds as the starts, or else among the commands."""
+    return workload.imports or result.commands.get(IMPORT_TORCH, [])
 
 
 def verdict(goal: Goal, workload: WorkloadResult, import_torch: Sequence[float]) -> Verdict:

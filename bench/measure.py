@@ -74,11 +74,11 @@ def steps_for(seconds: float, step: float, most: int) -> int:
 
 
 def calibrate(contestant: Asked, seconds: float, most: int) -> int:
-    """The steps of this contestant's blocks, by a short one; the first steps of a process are slow and don't count."""
+    """The steps of this contestant's blocks, by the best of three short ones; a process's first steps don't count."""
     few = min(most, 5)
     contestant.ask(Block("plain", 0, few))
-    answer = contestant.ask(Block("plain", 1, few))
-    return steps_for(seconds, answer.seconds / few, most)
+    least = min(contestant.ask(Block("plain", seed, few)).seconds for seed in range(1, 4))
+    return steps_for(seconds, least / few, most)
 
 
 def one_round(contestant: Asked, mode: str, number: int, steps: int) -> float:

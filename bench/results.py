@@ -52,6 +52,9 @@ class WorkloadResult:
     name: str
     words: str
     reference: str = ""
+    """Whose losses the others were compared with."""
+    imports: list[float] = field(default_factory=list)
+    """What torch's import took, in the rounds of the starts."""
     contestants: list[Measured] = field(default_factory=list)
 
     def group(self, name: str) -> list[Measured]:

@@ -20,7 +20,7 @@ ANSWERS = "BENCH_ANSWERS"
 FOLDER = "BENCH_FOLDER"
 
 MODES = ("plain", "print", "watch", "rate")
-"""Only the last loss is looked at; each is printed; each is looked at and answered; the learning rate is new each step."""
+"""Only the last loss is looked at; each is printed; each is looked at and told; the learning rate changes each step."""
 
 LEARNING_RATE = 3e-4
 DECAY = 0.9999

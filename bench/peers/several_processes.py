@@ -1,4 +1,4 @@
-"""PyTorch in several processes: `--kind ddp` and `--kind fsdp`, by gloo on CPUs, and `--kind ddp-graph` by NCCL.
+"""PyTorch in several processes: `--kind ddp`, `ddp-compile` and `fsdp`, by gloo on CPUs, and `ddp-graph` by NCCL.
 
 Run by the bench: `python -m bench.peers.several_processes --kind ddp --program mlp --batch 64 --processes 3`. The first
 process starts the others, answers the bench, and hands each line on to them, so that all run the same blocks. The
@@ -64,17 +64,24 @@ class Distributed:
 
 
 def ddp(task: Task, model: nn.Module, columns: list[torch.Tensor], batch: int) -> Distributed:
-    """DDP: gradients are views of the bucket that is sent, the graph is the same at each step, and no buffer is sent."""
+    """DDP: gradients are views of the bucket that is sent, and the graph never changes, so hooks can be kept."""
     from torch.nn.parallel import DistributedDataParallel
 
-    wrapped = DistributedDataParallel(
-        WithLoss(task, model), gradient_as_bucket_view=True, static_graph=True, broadcast_buffers=False
-    )
+    wrapped = DistributedDataParallel(WithLoss(task, model), gradient_as_bucket_view=True, static_graph=True)
+    return Distributed(wrapped, task, columns, batch)
+
+
+def compiled_ddp(task: Task, model: nn.Module, columns: list[torch.Tensor], batch: int) -> Distributed:
+    """DDP around a compiled model and loss; the all-reduce stays where it overlaps with the backward pass."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    compiled = torch.compile(WithLoss(task, model), fullgraph=True, dynamic=False)
+    wrapped = DistributedDataParallel(compiled, gradient_as_bucket_view=True, static_graph=True)
     return Distributed(wrapped, task, columns, batch)
 
 
 def fsdp(task: Task, model: nn.Module, columns: list[torch.Tensor], batch: int) -> Distributed:
-    """FSDP2, whose units are the blocks and then the rest; parameters are freed after the forward pass, as in ZeRO-3."""
+    """FSDP2: the blocks and then the rest are its units; parameters are freed after use, as in ZeRO-3."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -132,7 +139,7 @@ class GraphedDdp:
         self.rate.fill_(rate)
 
 
-KINDS = {"ddp": ddp, "fsdp": fsdp, "ddp-graph": GraphedDdp}
+KINDS = {"ddp": ddp, "ddp-compile": compiled_ddp, "fsdp": fsdp, "ddp-graph": GraphedDdp}
 
 
 def start_others(processes: int, store: str) -> list[subprocess.Popen[bytes]]:
