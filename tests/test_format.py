@@ -72,7 +72,8 @@ CASES = [
         "        return x[n=1..k-1]\n",
     ),
     (
-        "model M[ I  O ] :\n    param w : [I 3 * O]=zeros\n    param shift:[O]=normal( std = 2 )\n    inner:Linear [O 2]\n",
+        "model M[ I  O ] :\n    param w : [I 3 * O]=zeros\n    param shift:[O]=normal( std = 2 )\n"
+        "    inner:Linear [O 2]\n",
         "model M[I O]:\n    param w:     [I 3*O] = zeros\n    param shift: [O]     = normal(std=2)\n"
         "    inner: Linear[O 2]\n",
     ),

@@ -87,7 +87,7 @@ class LineMaker:
             for at, end in zip(pipes, ends, strict=True):
                 steps += [BREAK, *self.token(first_of(pieces[at]), space=False), " "]
                 steps += self.flat(pieces[at + 1 : end])
-            return [Group([*docs, Indent(steps, by)], broken)]
+            return grouped([*docs, Indent(steps, by)], broken)
         signs = loosest(pieces) if inside else []
         if signs:
             ends = [*signs[1:], len(pieces)]
@@ -95,7 +95,7 @@ class LineMaker:
             for at, end in zip(signs, ends, strict=True):
                 parts += [BREAK, *self.token(first_of(pieces[at]), space=False), " "]
                 parts += self.sequence(pieces[at + 1 : end], inside=True)
-            return [Group([*self.sequence(pieces[: signs[0]], True), Indent(parts)])]
+            return grouped([*self.sequence(pieces[: signs[0]], True), Indent(parts)])
         return self.flat(pieces)
 
     def flat(self, pieces: Sequence[Piece], spaced: bool = False, still: bool = False) -> list[Doc]:
@@ -130,19 +130,19 @@ class LineMaker:
             return [*opener, *([Indent(before_closer)] if before_closer else []), pair.closer.text]
         if any(isinstance(piece, Token) and piece.type == "ARROW" for piece in pair.inside):
             inside = self.pattern(pair.inside)
-            return [Group([*opener, Indent([SOFT, *inside, *before_closer]), SOFT, pair.closer.text])]
+            return grouped([*opener, Indent([SOFT, *inside, *before_closer]), SOFT, pair.closer.text])
         items, trailing = split_at(pair.inside, "COMMA")
         if pair.opener.text == "[" or still and trailing is None:
             return self.square(pair, opener, items, before_closer, still)
         if len(items) == 1 and trailing is not None and not pair.callee:  # a tuple of one: its comma isn't free
             last: list[Doc] = self.token(trailing, space=False)
             docs = [*self.item(items[0][1]), *last]
-            return [Group([*opener, Indent([SOFT, *docs, *before_closer]), SOFT, pair.closer.text])]
+            return grouped([*opener, Indent([SOFT, *docs, *before_closer]), SOFT, pair.closer.text])
         after: list[Doc] = [*(self.comments_before(trailing) if trailing is not None else []), *before_closer]
         docs = self.listed(items)
         comma: list[Doc] = [IfBroken(",")] if pair.callee or len(items) > 1 else []
         open_group = trailing is not None
-        return [Group([*opener, Indent([SOFT, *docs, *comma, *after]), SOFT, pair.closer.text], open_group)]
+        return grouped([*opener, Indent([SOFT, *docs, *comma, *after]), SOFT, pair.closer.text], open_group)
 
     def square(self, pair: Brackets, opener: list[Doc], items: Items, after: list[Doc], still: bool) -> list[Doc]:
         """An index, a list of axes or a tuple of types, which stays on its line as long as it has no comments."""
@@ -217,6 +217,12 @@ class LineMaker:
                 docs += [",", *self.comments_before(comma), between]
             docs += self.item(item)
         return docs
+
+
+def grouped(parts: Sequence[Doc], broken: bool = False) -> list[Doc]:
+    """A group; the comments before it don't break it."""
+    lead = next((at for at, part in enumerate(parts) if not isinstance(part, Comment)), len(parts))
+    return [*parts[:lead], Group(parts[lead:], broken)]
 
 
 def first_of(piece: Piece) -> Token:
