@@ -89,6 +89,15 @@ def read_source(path: str | Path, name: str | None = None) -> Source:
         raise SourceError(f"`{name}` is a directory, not a program") from None
     except (OSError, ValueError) as error:
         raise SourceError(f"`{name}` can't be read: {getattr(error, 'strerror', None) or error}") from None
+    return source_of(data, name)
+
+
+def source_of(data: bytes, name: str) -> Source:
+    """The bytes of a program as text.
+
+    Raises:
+        SourceError: they aren't UTF-8.
+    """
     try:
         return Source(name, data.decode("utf-8"))
     except UnicodeDecodeError as error:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 
 from shapescript import __version__
 from shapescript.cli.rented import rent_options
+from shapescript.cli.tools import SUMMARY as TOOLS_SUMMARY
+from shapescript.cli.tools import TOOLS, add_tools
 from shapescript.cli.usage import UsageError
 from shapescript.diagnostics.diagnostic import ProgramError
 from shapescript.diagnostics.formats import FORMATS, show
@@ -18,13 +20,14 @@ from shapescript.source import SourceError
 
 Command = Callable[[argparse.Namespace], int]
 
-COMMANDS = ("check", "run", "plan", "explain", "doctor")
-SUMMARY = """\
+COMMANDS = ("check", "run", "plan", "explain", "doctor", *TOOLS)
+SUMMARY = f"""\
 commands:
   check FILE...                  check programs, run nothing
   run [OPTIONS] FILE [ARGS]      check a program, then call its `main` with ARGS
   plan FILE [FUNCTION]           where each function runs, and why
   explain CODE                   what an error means, with a program that has it
+{TOOLS_SUMMARY}\
   doctor                         versions, devices, and what the build has
 
 examples:
@@ -150,6 +153,7 @@ def parser() -> argparse.ArgumentParser:
     part = add("explain", commands.explain, "Explains an error's code.", "shapescript explain E1901")
     part.add_argument("code", metavar="CODE")
     add("doctor", commands.doctor, "Says the versions, the devices and what the build has.", "shapescript doctor")
+    add_tools(add)
     return top
 
 
