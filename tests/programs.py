@@ -14,6 +14,7 @@ import torch
 
 from shapescript.controller.host_domain import HostDomain, host_evaluator
 from shapescript.controller.output import Output
+from shapescript.controller.placing import Place
 from shapescript.diagnostics.diagnostic import Diagnostic
 from shapescript.placement.kinds import Kind
 from shapescript.session import Session
@@ -53,9 +54,9 @@ def codes(text: str) -> list[str]:
 
 
 class Program:
-    """A program that checks, ready to run on one device."""
+    """A program that checks, ready to run, on one device if `place` doesn't say otherwise."""
 
-    def __init__(self, text: str, seed: int = 0) -> None:
+    def __init__(self, text: str, seed: int = 0, place: Place | None = None) -> None:
         self.session = session(text)
         found = [(each.code, each.message, each.primary.span.line) for each in self.session.diagnostics]
         assert not found, found
@@ -69,6 +70,8 @@ class Program:
             lambda function: kinds[function].kind is Kind.DEVICE,
             output,
             seed=seed,
+            place=place,
+            folder=self.session.path.parent,
         )
         self.evaluator = host_evaluator(self.domain)
 

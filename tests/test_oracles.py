@@ -111,8 +111,13 @@ def notes(program: Path) -> dict[str, list[float]]:
     """What a program noted, by name, in order."""
     done = subprocess.run([sys.executable, "-m", "shapescript", str(program)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+    return noted(done.stdout)
+
+
+def noted(output: str) -> dict[str, list[float]]:
+    """The notes of an output."""
     found: dict[str, list[float]] = defaultdict(list)
-    for line in done.stdout.splitlines():
+    for line in output.splitlines():
         if line.startswith("note "):
             name, value = json.loads(line.removeprefix("note "))
             found[name].append(value)

@@ -169,7 +169,7 @@ def _on_dataset(change: DatasetChange) -> Builtin:
         domain = _domain(ev)
         assert isinstance(data, (HostDataset, HostBatches))
         held = data.batches if isinstance(data, HostBatches) else data.on(domain.place.gather)
-        line, column = span.source.position(span.start)
+        line, column = span.source.position(span.end)  # the calls of a pipe all start where it starts
         place = f"{os.path.basename(span.source.name)}:{line}:{column}"
         try:
             result = change(held, domain, place, numbers)

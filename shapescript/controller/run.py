@@ -14,6 +14,7 @@ from shapescript.controller.errors import Error, ShapeError, WorkerError
 from shapescript.controller.find_devices import found_devices, place_of
 from shapescript.controller.host_domain import HostDomain, host_evaluator
 from shapescript.controller.output import Output
+from shapescript.controller.placing import Place
 from shapescript.controller.python_modules import attribute, call_python, import_python
 from shapescript.devices.workers.failure import WorkerFailure
 from shapescript.diagnostics.render import render_all
@@ -32,8 +33,11 @@ def run_program(
     values: Mapping[str, object],
     seed: int = 0,
     path: str | Path = "program.ss",
+    place: Place | None = None,
 ) -> dict[str, Specialised]:
     """Calls `main` with these values by name; a parameter that isn't there takes its default.
+
+    `place` stands for the devices that the program names, and isn't closed.
 
     Gives how often each device function was specialised, by name, and the seconds that took.
 
@@ -41,7 +45,7 @@ def run_program(
         ProgramError: a line of the program went wrong.
         Error: something that no line says: a device that isn't there or fails, a dim without a value.
     """
-    evaluator = start_program(program, kinds, seed, path)
+    evaluator = start_program(program, kinds, seed, path, place)
     domain = evaluator.domain
     assert isinstance(domain, HostDomain)
     output = domain.output
@@ -67,14 +71,19 @@ def run_program(
         try:
             output.close(complete)
         finally:
-            domain.place.close()
+            if place is None:
+                domain.place.close()
         if domain.specialiser.warnings:  # once, last, where it isn't lost among the output
             output.errors.write(render_all(domain.specialiser.warnings))
     return {program.function_of[function].name: done for function, done in domain.specialiser.specialisations.items()}
 
 
 def start_program(
-    program: TypedProgram, kinds: Mapping[tree.Function, Placement], seed: int = 0, path: str | Path = "program.ss"
+    program: TypedProgram,
+    kinds: Mapping[tree.Function, Placement],
+    seed: int = 0,
+    path: str | Path = "program.ss",
+    place: Place | None = None,
 ) -> Evaluator:
     """The controller's evaluator, ready to call the functions of a program; its domain has the devices.
 
@@ -82,7 +91,8 @@ def start_program(
         ProgramError: a module of Python fails.
         Error: a device that isn't there, a dim without a value.
     """
-    found_devices(program.devices)  # before anything else is asked for
+    if place is None:
+        found_devices(program.devices)  # before anything else is asked for
     folder = Path(path).resolve().parent
     import_all(program, folder)
     sizes = sizes_of(program, folder)
@@ -92,7 +102,15 @@ def start_program(
 
     output = Output(Path(path).stem)
     return host_evaluator(
-        HostDomain(program, sizes, is_device, output, seed=seed, place=place_of(program.devices, folder), folder=folder)
+        HostDomain(
+            program,
+            sizes,
+            is_device,
+            output,
+            seed=seed,
+            place=place or place_of(program.devices, folder),
+            folder=folder,
+        )
     )
 
 

@@ -1,7 +1,7 @@
 """Several devices, with a worker process each.
 
-Takes their workers and the options of the `devices` line; gives `SeveralDevices`, which lays a graph out over them and lets
-the workers run it. The columns of a dataset lie in memory that all workers read: a batch names its rows.
+Takes their workers and the options of the `devices` line; gives `SeveralDevices`, which lays a graph out over them and
+lets the workers run it. The columns of a dataset lie in memory that all workers read: a batch names its rows.
 """
 
 from __future__ import annotations
