@@ -92,8 +92,8 @@ class PlanBuilder {
   void Check_(std::int32_t node, bool fixed, std::int32_t kind, std::vector<Ref> dims, const py::tuple& in, Ref count) {
     Put(node, fixed, Check{static_cast<CheckKind>(kind), std::move(dims), AccessOf(in), count});
   }
-  void Call_(std::int32_t node, bool fixed, std::vector<std::int32_t> reads, std::int32_t result) {
-    Put(node, fixed, Call{std::move(reads), result});
+  void Call_(std::int32_t node, bool fixed, std::vector<std::int32_t> reads, std::vector<std::int32_t> writes) {
+    Put(node, fixed, Call{std::move(reads), std::move(writes)});
   }
 
   std::shared_ptr<const Plan> plan() const { return plan_; }

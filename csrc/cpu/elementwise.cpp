@@ -170,7 +170,10 @@ void ElementwiseStep::PlanRegisters(const Elementwise& work) {
   }
   slot_.assign(count, -1);
   width_.resize(count);
-  std::vector<std::pair<std::int64_t, std::int64_t>> free;  // bytes, offset
+  struct Slot {
+    std::int64_t bytes, width, offset;
+  };
+  std::vector<Slot> free;
   const auto bytes_of = [&](std::size_t reg) -> std::int64_t {
     std::int64_t places = 1;
     switch (registers_[reg].extent) {
@@ -186,8 +189,9 @@ void ElementwiseStep::PlanRegisters(const Elementwise& work) {
   const auto take = [&](std::size_t reg) {
     const std::int64_t bytes = bytes_of(reg);
     for (auto place = free.begin(); place != free.end(); ++place) {
-      if (place->first == bytes) {
-        slot_[reg] = place->second;
+      // of one width too: a result may lie where an operand lay only place by place
+      if (place->bytes == bytes && place->width == width_[reg]) {
+        slot_[reg] = place->offset;
         free.erase(place);
         return;
       }
@@ -206,7 +210,7 @@ void ElementwiseStep::PlanRegisters(const Elementwise& work) {
       for (int k = 0; k < ops_[i].operand_count; ++k) {
         const auto reg = static_cast<std::size_t>(ops_[i].registers.operands[k]);
         if (last[reg] == static_cast<int>(i) && slot_[reg] >= 0 && registers_[reg].extent == Extent::kFull) {
-          free.emplace_back(bytes_of(reg), slot_[reg]);
+          free.push_back({bytes_of(reg), width_[reg], slot_[reg]});
           last[reg] = -2;
         }
       }

@@ -58,7 +58,7 @@ Touched TouchedBy(const Work& work) {
     } else if constexpr (std::is_same_v<Of, Check>) {
       touched = {{of.in.buffer}, {}};
     } else if constexpr (std::is_same_v<Of, Call>) {
-      touched = {of.reads, {of.result}};
+      touched = {of.reads, of.writes};
     }
   };
   std::visit(visit, work);

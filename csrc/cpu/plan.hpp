@@ -150,8 +150,7 @@ struct Check {
 
 // An operation that has no kernel: the caller's function does it, on the buffers' memory.
 struct Call {
-  std::vector<std::int32_t> reads;
-  std::int32_t result;
+  std::vector<std::int32_t> reads, writes;
 };
 
 using Work = std::variant<Elementwise, Product, Move, Fill, Iota, Gather, Scatter, Random, Check, Call>;

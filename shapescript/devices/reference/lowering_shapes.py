@@ -224,7 +224,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 @lowers("contract")
 def contract(node: Node, static: Mapping[str, int]) -> Step:
     """An einsum of two operands; a plain product of matrices goes straight to torch's."""
-    left, right, result = _lettered([*(operand.axes for operand in node.operands), node.axes])
+    left, right, result = lettered([*(operand.axes for operand in node.operands), node.axes])
     if len(set(left)) != len(left) or len(set(right)) != len(right):
         raise ValueError(f"an axis stands twice in an operand of {node!r}")
     matrix = bool(left) and left[-1] == right[:1] and len(right) == 2 and result == left[:-1] + right[1]
@@ -241,7 +241,7 @@ def contract(node: Node, static: Mapping[str, int]) -> Step:
     return step
 
 
-def _lettered(lists: Sequence[Sequence[Axis]]) -> list[str]:
+def lettered(lists: Sequence[Sequence[Axis]]) -> list[str]:
     """A letter for each axis of each list, one for what is the same.
 
     An axis that stands exactly so in two lists is itself there; only what stands in one list alone is looked for by

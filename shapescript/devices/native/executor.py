@@ -1,0 +1,302 @@
+"""Runs a graph in C++, on one device of the CPU.
+
+Takes a graph after the passes; gives `NativeExecutor`, with the interface of the reference executor. The graph becomes
+a plan once; for each set of counts the plan gets its sizes and its memory once, and is kept for the last few. A run
+allocates nothing but what its outputs need: memory of outputs that nobody holds any more is used again.
+
+An operation without a kernel is called from C++ as the reference executor does it, and so is one that found a wrong
+value: its own words tell what is wrong. Where an axis has no places at all, the reference executor runs the graph.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from shapescript import _executor
+from shapescript.devices.dtypes import dtype_of
+from shapescript.devices.native.lower import Lowered, lower
+from shapescript.devices.native.plan import Called, Place
+from shapescript.devices.native.sizes import UnfitSize, value_of
+from shapescript.devices.native.views import View
+from shapescript.devices.random_key import RandomKey
+from shapescript.devices.reference.executor import Executor, blamed, perform
+from shapescript.devices.reference.lowering import LOWERINGS, Run, Step, whole_number
+from shapescript.devices.transport import Transport
+from shapescript.ir.graph import Graph, Node
+from shapescript.types.size import SizeError
+
+MOST_BOUND = 4
+WORD = 2**32
+
+
+@dataclass
+class Bound:
+    """A plan with memory for some counts."""
+
+    native: _executor.Bound
+    version: int
+    sizes: Mapping[str, int]
+    own: dict[int, torch.Tensor] = field(default_factory=dict)
+    spare: list[list[torch.Tensor]] = field(default_factory=list)
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+
+
+class NativeExecutor:
+    """A graph made ready to run in C++."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        device: torch.device | str = "cpu",
+        transport: Transport | None = None,
+        *,
+        replaces: Mapping[int, int] | None = None,
+        threads: int | None = None,
+        kernels: str = "",
+    ) -> None:
+        self.graph = graph
+        self.device = torch.device(device)
+        self.transport = transport
+        self.kernels = kernels
+        _blas()
+        self.threads = threads_of(threads)
+        self.lowered: Lowered = lower(graph, replaces)
+        self._input_dtypes = [dtype_of(node.element) for node in graph.inputs]
+        self._output_dtypes = [dtype_of(node.element) for node in graph.outputs]
+        self._bound: dict[tuple[tuple[str, int], ...], Bound | None] = {}
+        self._versions = 0
+        self._steps: dict[int, Step] = {}
+        self._reference: Executor | None = None
+        self._problem: BaseException | None = None
+
+    @property
+    def fallbacks(self) -> list[str]:
+        """The operations that have no kernel, by name."""
+        return sorted({node.name for called in self.lowered.calls.values() for node in called.nodes})
+
+    def run(
+        self, inputs: Sequence[torch.Tensor], counts: Mapping[str, int] | None = None, key: RandomKey | None = None
+    ) -> list[torch.Tensor]:
+        """The outputs for these inputs.
+
+        Raises:
+            ProgramError: an operation met a value or a size that can't be.
+        """
+        if len(inputs) != len(self._input_dtypes):
+            raise ValueError(f"the graph has {len(self._input_dtypes)} inputs, and {len(inputs)} are given")
+        counts, key = counts or {}, key or RandomKey()
+        bound = self._of_counts(counts)
+        if bound is None:
+            return self._by_reference().run(inputs, counts, key)
+        if not 0 <= key.call < WORD or not 0 <= key.first_row < WORD:
+            raise ValueError(f"the call {key.call} or the row {key.first_row} of a random draw doesn't fit in 32 bits")
+        given = [
+            tensor if tensor.dtype == dtype and tensor.is_contiguous() else tensor.to(dtype).contiguous()
+            for tensor, dtype in zip(inputs, self._input_dtypes, strict=True)
+        ]
+        outputs = self._outputs(bound)
+        caller = _Caller(self, bound, given, outputs, key)
+        failed = self.threads.run(
+            bound.native,
+            [tensor.data_ptr() for tensor in given],
+            [tensor.data_ptr() for tensor in outputs],
+            key.seed % 2**64,
+            key.call,
+            key.first_row,
+            caller.call,
+        )
+        if failed >= 0:
+            caller.tell(failed)
+        return outputs
+
+    # --- what is known for some counts
+
+    def _of_counts(self, counts: Mapping[str, int]) -> Bound | None:
+        """The plan with memory for these counts; None where an axis has no places."""
+        asked = tuple(sorted(counts.items()))
+        if asked in self._bound:
+            found = self._bound.pop(asked)
+            self._bound[asked] = found
+            return found
+        found = self._bind(counts)
+        self._bound[asked] = found
+        if len(self._bound) > MOST_BOUND:
+            del self._bound[next(iter(self._bound))]
+        return found
+
+    def _bind(self, counts: Mapping[str, int]) -> Bound | None:
+        known = {**self.graph.sizes, **counts}
+        for node in self.graph.nodes:
+            for axis in node.axes:
+                try:
+                    if axis.size.evaluate(known) == 0:
+                        return None
+                except SizeError as error:
+                    raise blamed("E2102", str(error), node) from error
+        for cut in self.lowered.cuts:
+            run = Run(known, self.device, RandomKey(), 0)
+            shape = [axis.size.evaluate(known) for axis in cut.node.operands[0].axes]
+            if not 0 <= whole_number(cut.start, run) <= whole_number(cut.stop, run) <= shape[cut.axis]:
+                self._perform(cut.node, [torch.empty(shape)], run)
+        try:
+            numbers = self.lowered.table.numbers(counts)
+        except UnfitSize as error:
+            if error.node is None:
+                raise
+            raise blamed("E2102", str(error), error.node) from error
+        self._versions += 1
+        bound = Bound(self.threads.bind(self.lowered.plan, numbers, self.kernels), self._versions, known)
+        bound.shapes = [tuple(axis.size.evaluate(known) for axis in node.axes) for node in self.graph.outputs]
+        bound.spare = [[] for _ in bound.shapes]
+        caller = _Caller(self, bound, [], [], RandomKey())
+        failed = self.threads.prepare(bound.native, caller.call)
+        if failed >= 0:
+            caller.tell(failed)
+        return bound
+
+    def _by_reference(self) -> Executor:
+        if self._reference is None:
+            self._reference = Executor(self.graph, self.device, self.transport)
+        return self._reference
+
+    # --- outputs
+
+    def _outputs(self, bound: Bound) -> list[torch.Tensor]:
+        """Memory for the outputs: what an earlier run gave and nobody holds any more, or new."""
+        found = []
+        for spare, shape, dtype in zip(bound.spare, bound.shapes, self._output_dtypes, strict=True):
+            tensor = next((each for each in spare if _is_free(each)), None)
+            if tensor is None:
+                tensor = torch.empty(shape, dtype=dtype)
+                if tensor.numel() >= SMALLEST_KEPT:
+                    spare.append(tensor)
+                    del spare[:-MOST_SPARE]
+            found.append(tensor if tensor.numel() < SMALLEST_KEPT else tensor.view(shape))
+        return found
+
+    # --- operations without a kernel
+
+    def _perform(self, node: Node, operands: Sequence[torch.Tensor], run: Run) -> torch.Tensor:
+        step = self._steps.get(node.number)
+        if step is None:
+            step = self._steps[node.number] = LOWERINGS[node.name](node, self.graph.sizes)
+        return perform(node, step, run, operands)
+
+
+SMALLEST_KEPT = 1024
+"""From how many values on an output's memory is kept for later runs."""
+MOST_SPARE = 3
+
+
+def _is_free(tensor: torch.Tensor) -> bool:
+    """Whether nobody but the list of spare memory holds a tensor's storage."""
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) <= 2  # the tensor's, and the one asked here
+
+
+class _Caller:
+    """Does what C++ calls back for, on the memory of one run."""
+
+    def __init__(
+        self,
+        executor: NativeExecutor,
+        bound: Bound,
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        key: RandomKey,
+    ) -> None:
+        self.executor, self.bound, self.inputs, self.outputs, self.key = executor, bound, inputs, outputs, key
+        self.problem: BaseException | None = None
+
+    def call(self, instruction: int) -> bool:
+        """Does an operation that has no kernel; keeps what it raises."""
+        try:
+            called = self.executor.lowered.calls[instruction]
+            with torch.no_grad():
+                self._call(called)
+            return True
+        except BaseException as problem:
+            self.problem = problem
+            return False
+
+    def _call(self, called: Called) -> None:
+        run = self._run()
+        for node, operands, result in zip(called.nodes, called.operands, called.results, strict=True):
+            made = self.executor._perform(node, [self._tensor(view) for view in operands], run)
+            self._tensor(result).copy_(made)
+
+    def tell(self, instruction: int) -> None:
+        """Raises what went wrong: what a call raised, or what the reference executor says of the values."""
+        if self.problem is not None:
+            raise self.problem
+        lowered = self.executor.lowered
+        node = lowered.instructions[instruction].node
+        operands = [self._tensor(lowered.views[operand.number]) for operand in node.operands]
+        with torch.no_grad():
+            self.executor._perform(node, operands, self._run())
+        raise AssertionError(f"{node!r} failed, and the reference executor finds nothing wrong")
+
+    def _run(self) -> Run:
+        executor, bound = self.executor, self.bound
+        return Run(bound.sizes, executor.device, self.key, bound.version, executor.transport)
+
+    def _tensor(self, view: View) -> torch.Tensor:
+        sizes = self.bound.sizes
+        shape = [value_of(size, sizes) for size in view.sizes]
+        strides = [value_of(stride, sizes) for stride in view.strides]
+        return self._memory(view.buffer).as_strided(shape, strides, value_of(view.offset, sizes))
+
+    def _memory(self, buffer: int) -> torch.Tensor:
+        """A buffer's memory as a flat tensor."""
+        lowered = self.executor.lowered
+        place = lowered.draft.buffers[buffer].place
+        if buffer == lowered.key_buffer:
+            return torch.tensor([self.key.call])
+        if place is Place.INPUT:
+            return self.inputs[lowered.inputs.index(buffer)].reshape(-1)
+        if place is Place.OUTPUT:
+            at = next(i for i, view in enumerate(lowered.output_views) if view.buffer == buffer)
+            return self.outputs[at].view(-1)
+        found = self.bound.own.get(buffer)
+        if found is None:
+            found = self.bound.own[buffer] = self._own(buffer)
+        return found
+
+    def _own(self, buffer: int) -> torch.Tensor:
+        of = self.executor.lowered.draft.buffers[buffer]
+        dtype = dtype_of_name(of.element)
+        count = value_of(of.length, self.bound.sizes)
+        memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(self.bound.native.address(buffer))
+        return torch.frombuffer(memory, dtype=dtype, count=count)
+
+
+def dtype_of_name(name: str) -> torch.dtype:
+    """The dtype of an element by name."""
+    from shapescript.devices.dtypes import DTYPES
+
+    return DTYPES[name]
+
+
+@cache
+def threads_of(count: int | None) -> _executor.Executor:
+    """The pool of threads of so many; one pool serves all executors of the process."""
+    return _executor.Executor(count or default_threads())
+
+
+def default_threads() -> int:
+    """SHAPESCRIPT_THREADS, or as many as this process may use cores."""
+    asked = os.environ.get("SHAPESCRIPT_THREADS", "")
+    return int(asked) if asked.isdecimal() and int(asked) > 0 else len(os.sched_getaffinity(0))
+
+
+@cache
+def _blas() -> bool:
+    """Products are made by torch's library; where it has none, by kernels of our own."""
+    folder = Path(torch.__file__).parent / "lib"
+    return any(_executor.use_blas_of(str(path)) for path in folder.glob("libtorch_cpu.*"))
