@@ -44,12 +44,16 @@ def launch_together(laid: Steps) -> None:
         for number in together:
             put(number)
 
+    def need(number: int) -> None:
+        if number in group_of and number not in placed:
+            need(laid.steps[number].operands[0])  # reduced along one mesh axis after another
+            launch(group_of[number])
+
     for number, step in enumerate(laid.steps):
         if number in group_of:
             continue
         for operand in step.operands:
-            if operand in group_of and operand not in placed:
-                launch(group_of[operand])
+            need(operand)
         put(number)
     while any(waiting.values()):
         launch(next(group for group, together in waiting.items() if together))

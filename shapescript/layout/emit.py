@@ -80,7 +80,8 @@ class Emitter:
 
     def emit(self, step: Step) -> None:
         """One step's nodes; the last of them is its value."""
-        for mesh_axis, word in enumerate(step.layout):
+        # How long a value laid flat is may depend on how it is split besides.
+        for mesh_axis, word in sorted(enumerate(step.layout), key=lambda item: isinstance(item[1], Sharded)):
             self._know_part(step, mesh_axis, word)
         operands = [self.nodes[number] for number in step.operands]
         with self.builder.at(step.span or step.value.span):

@@ -274,16 +274,20 @@ class Layouter:
     def _converted(self, node: Node, number: int, layout: Layout) -> int:
         """One mesh axis at a time; shards, flat parts of what else is split, are undone first and done last."""
         current = self.laid.steps[number].layout
-        differing = [m for m in self.mesh_axes if current[m] != layout[m]]
-        differing.sort(key=lambda m: (not isinstance(current[m], Sharded)) + 2 * isinstance(layout[m], Sharded))
-        for m in differing:
-            direct = kind_of(current[m], layout[m]) is not None
-            ways: list[Word] = [layout[m]] if direct else [WHOLE_WORD, layout[m]]
-            for word in ways:
-                after = (*current[:m], word, *current[m + 1 :])
-                number = self._one(node, number, m, current[m], after)
-                current = after
+        for m in self.mesh_axes:
+            if isinstance(current[m], Sharded):  # even where it ends in shards again: they are parts of another rest
+                number, current = self._towards(node, number, current, m, WHOLE_WORD)
+        for m in sorted(self.mesh_axes, key=lambda m: isinstance(layout[m], Sharded)):
+            if current[m] != layout[m]:
+                if kind_of(current[m], layout[m]) is None:
+                    number, current = self._towards(node, number, current, m, WHOLE_WORD)
+                number, current = self._towards(node, number, current, m, layout[m])
         return number
+
+    def _towards(self, node: Node, number: int, current: Layout, mesh_axis: int, word: Word) -> tuple[int, Layout]:
+        """One conversion along one mesh axis, if it isn't there."""
+        after = (*current[:mesh_axis], word, *current[mesh_axis + 1 :])
+        return self._one(node, number, mesh_axis, current[mesh_axis], after), after
 
     def _one(self, node: Node, number: int, mesh_axis: int, before: Word, layout: Layout) -> int:
         found = self.versions[node.number].get(layout)

@@ -145,6 +145,8 @@ def _conversion(laid: Steps, number: int, step: Step) -> Iterator[str]:
         if mesh_axis != conversion.mesh_axis:
             if before != after:
                 yield "it changes another mesh axis"
+            elif isinstance(before, Sharded):
+                yield "it changes what is split while another mesh axis has it flat"
         elif (before, after) != (conversion.before, conversion.after):
             yield f"it says {conversion.before} to {conversion.after}, and is {before} to {after}"
         elif KINDS.get((type(before), type(after))) != conversion.kind:
