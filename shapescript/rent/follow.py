@@ -56,6 +56,7 @@ class Following:
     reader_gone: bool = False
     torn: str | None = None
     arrived: int = 0
+    heard: float = field(default_factory=time.monotonic)
     packing: threading.Lock = field(default_factory=threading.Lock)
 
     def guest(self, *words: str) -> Any:
@@ -84,30 +85,31 @@ class Following:
         try:
             self.status = self.process.wait()
         except Exception as error:
-            self.lost = self.lost or first_line(error)
+            self.give_up(first_line(error))
         self.over.set()
 
     def watch(self) -> None:
         """Asks whether the machine is still there: what waits for a lost one may wait for ever."""
-        heard = time.monotonic()
         told = False
         while not self.over.wait(self.pace.watch):
             try:
                 ended = self.machine.poll()
             except Exception as error:
-                quiet = time.monotonic() - heard
-                if quiet > self.pace.silence:
-                    self.lost = f"no answer from Modal for {duration(quiet)}: {first_line(error)}"
-                    self.over.set()
-                elif not told:
+                if not told:
                     told = True
-                    say(f"Modal doesn't answer ({first_line(error)}); the program may still be running, still trying")
+                    say(
+                        f"Modal doesn't answer ({first_line(error)}); the program may still run, so this goes on trying"
+                    )
                 continue
-            heard, told = time.monotonic(), False
+            self.heard, told = time.monotonic(), False
             if ended is not None:  # the program's own end may be on its way
                 if not self.over.wait(self.pace.watch):
-                    self.lost = "the machine has ended"
-                    self.over.set()
+                    self.give_up("the machine has ended")
+
+    def give_up(self, why: str) -> None:
+        """The machine is lost."""
+        self.lost = self.lost or why
+        self.over.set()
 
     def bring_regularly(self) -> None:
         """Brings files while the program runs, so that a lost machine costs the last seconds only."""
@@ -147,7 +149,8 @@ class Following:
         started(self.bring_regularly)
         with self.interrupts.held():
             while not self.over.wait(0.1) and not self.interrupts.count:
-                pass
+                if (quiet := time.monotonic() - self.heard) > self.pace.silence:
+                    self.give_up(f"no answer from Modal for {duration(quiet)}")
             if self.interrupts.count or self.reader_gone:
                 return self.stopped(pumps)
             for thread in pumps:

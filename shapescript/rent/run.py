@@ -8,17 +8,19 @@ nobody has been heard of for ten minutes.
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from shapescript import __version__
 from shapescript.rent.ask import Request, duration
-from shapescript.rent.errors import INTERRUPTED, RentError
+from shapescript.rent.errors import INTERRUPTED, TRY_AGAIN, RentError
 from shapescript.rent.files_back import FilesBack
 from shapescript.rent.follow import GUEST_COMMAND, Following, Pace, started
 from shapescript.rent.image import JOB, UPLOADED, WORK, make_image
@@ -49,6 +51,7 @@ class Rental:
     machine: Any = None
     began: float | None = None
     doing: str = "before anything was rented"
+    last_words: str = ""
 
     def run(self) -> int:
         """Rents, runs, ends."""
@@ -68,22 +71,33 @@ class Rental:
     def in_app(self, app: Any, made: Path) -> int:
         """The life of an app: when it ends, Modal ends what it started."""
         secrets = self.secrets()
-        status: int | None = None
+        status, failure = INTERRUPTED, None
         with app.run():
-            self.interrupts.last_words = (
-                f"left without waiting for Modal's answer; `modal app stop {app.app_id}` makes sure that nothing runs"
-            )
+            self.last_words = f"`modal app stop {app.app_id}` makes sure that nothing runs any more"
+            self.interrupts.last_words = f"left without waiting for Modal's answer; {self.last_words}"
             try:
-                image = self.image(app, made)
-                status = self.on_machine(app, image, secrets)
+                status = self.on_machine(app, self.image(app, made), secrets)
             except KeyboardInterrupt:  # the app's end would keep it
                 say("given up")
-                status = INTERRUPTED
-            finally:
-                with self.interrupts.held():
-                    self.end()
-        assert status is not None
+            except Exception as error:
+                failure = error
+            with self.interrupts.held():
+                if not self.end():
+                    self.leave(status, failure, made)
+            if failure is not None:
+                raise failure
         return status
+
+    def leave(self, status: int, failure: Exception | None, made: Path) -> NoReturn:
+        """Ends the process where Modal doesn't answer: the app's end would wait for an answer for ever."""
+        if failure is not None:
+            why = explained(failure, self.service, self.request, self.doing)
+            say(f"error: {why if why is not None else first_line(failure)}")
+            status = why.status if why is not None else TRY_AGAIN
+        say(f"it ends when Modal, or the machine itself, notices that nobody is there; {self.last_words}")
+        shutil.rmtree(made, ignore_errors=True)
+        sys.stdout.flush()
+        os._exit(status)
 
     def secrets(self) -> list[Any]:
         """The variables, and the secrets that Modal keeps, which it is asked for first: a wrong name costs nothing."""
@@ -136,10 +150,10 @@ class Rental:
         say(f"{request.machine} ready after {duration(self.began - since)}, the program starts")
         return Following(request, self.machine, process, self.back, self.interrupts, self.pace).follow()
 
-    def end(self) -> None:
-        """Ends the machine and says what it cost, without waiting for a network that is gone."""
+    def end(self) -> bool:
+        """Ends the machine and says what it cost; false if Modal doesn't confirm it within some seconds."""
         if self.machine is None:
-            return
+            return True
         failed: list[str] = []
 
         def terminate() -> None:
@@ -154,10 +168,11 @@ class Rental:
         thread.join(self.pace.grace)
         if thread.is_alive() or failed:
             say(f"Modal hasn't confirmed that the machine is ended ({failed[0] if failed else 'no answer'})")
-            return
+            return False
         lasted = time.monotonic() - self.began if self.began is not None else 0.0
         spent = cost(self.request.machine.gpu, self.request.machine.count, lasted)
         say(f"machine ended after {duration(lasted)}, about {dollars(spent)}")
+        return True
 
 
 def job(request: Request, upload: Upload) -> dict[str, object]:
