@@ -20,8 +20,14 @@ class Node:
 
     def children(self) -> Iterator[Node]:
         """The nodes directly below, in the order of the text's grammar."""
-        for f in fields(self):
-            yield from _nodes(getattr(self, f.name))
+        for name in _may_hold_nodes(type(self)):
+            value = getattr(self, name)
+            if isinstance(value, Node):
+                yield value
+            elif isinstance(value, list):
+                for item in value:
+                    if isinstance(item, Node):
+                        yield item
 
     def walk(self) -> Iterator[Node]:
         """This node and all below it, parents first."""
@@ -37,12 +43,18 @@ class Node:
         return "(" + " ".join([type(self).__name__, *(s for s in shown if s)]) + ")"
 
 
-def _nodes(value: object) -> Iterator[Node]:
-    if isinstance(value, Node):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _nodes(item)
+PLAIN = frozenset(("int", "str", "bool", "int | float", "str | None", "int | None"))
+
+
+_HOLDERS: dict[str, tuple[str, ...]] = {}
+
+
+def _may_hold_nodes(kind: type[Node]) -> tuple[str, ...]:
+    """The fields of a kind of node that hold nodes, alone or in a list; found once, as every walk asks for them."""
+    known = _HOLDERS.get(kind.__name__)
+    if known is None:
+        known = _HOLDERS[kind.__name__] = tuple(f.name for f in fields(kind) if f.type not in PLAIN)
+    return known
 
 
 def _show(value: object) -> str:
