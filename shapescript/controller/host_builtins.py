@@ -20,6 +20,7 @@ from shapescript.controller.example_seeds import epoch_key
 from shapescript.controller.from_python import HostDataset
 from shapescript.controller.host_batches import HostBatches
 from shapescript.controller.python_modules import call_python, python_error
+from shapescript.devices.dtypes import dtype_of
 from shapescript.devices.held import Held
 from shapescript.diagnostics.diagnostic import ProgramError
 from shapescript.specialise.builtins import SHARED
@@ -83,7 +84,10 @@ def make_model(ev: Evaluator, frame: Frame, of: ModelOf, seed: int, path: str = 
             if start is None:
                 raise problem("E2111", f"`{name}` has no initialiser", inner.span(info.fields[name].node))
             numbers = {key: float(evaluate(ev, inner, value)) for key, value in start.arguments.items()}  # type: ignore[arg-type]
-            data = initial(start.name, numbers, shape, kind.element, seed, place).to(domain.device)
+            if domain.device.type == "meta":  # nobody looks at the numbers: they aren't drawn
+                data = torch.empty(shape, dtype=dtype_of(kind.element), device="meta")
+            else:
+                data = initial(start.name, numbers, shape, kind.element, seed, place).to(domain.device)
             fields[name] = DeviceTensor(data, kind.axes, kind.element, dict(domain.dims))
     return ModelValue(of, fields)
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import torch
 
+from shapescript.devices.executors import make_executor
 from shapescript.devices.held import Somewhere
 from shapescript.devices.random_key import RandomKey
-from shapescript.devices.reference.executor import Executor
 from shapescript.devices.runner import Border, LocalRunner, MakeRunner, Runner
 from shapescript.diagnostics.diagnostic import Diagnostic, Label
 from shapescript.ir.graph import Graph, Node
@@ -77,6 +77,16 @@ class Plan:
 
 
 @dataclass
+class Call:
+    """A plan and what it is run on: its graph's inputs, the arguments they come from, and what the axes are."""
+
+    plan: Plan
+    tensors: list[Somewhere]
+    values: list[Value]
+    binding: Binding
+
+
+@dataclass
 class Outcome:
     """What a run gave: the result, new values of `mut` tensor arguments, and what is to be shown."""
 
@@ -106,7 +116,7 @@ class Specialiser:
         self.program = program
         self.sizes = dict(sizes)
         self.device = torch.device(device)
-        self.make_runner = make_runner or (lambda graph, _: LocalRunner(Executor(graph, self.device)))
+        self.make_runner = make_runner or self._local_runner
         self.plans: dict[Hashable, Plan] = {}
         self.specialisations: dict[tree.Function, Specialised] = {}
         self.warnings: list[Diagnostic] = []
@@ -124,6 +134,14 @@ class Specialiser:
 
         `training`: the mode in which the call stands; what is differentiated is in training in any case.
         """
+        call = self.prepare(function, arguments, frame, training)
+        outputs = call.plan.runner.run(call.tensors, call.binding.counts, key)
+        return self._outcome(call.plan, outputs, call.values, call.binding)
+
+    def prepare(
+        self, function: tree.Function, arguments: Sequence[Value], frame: Frame, training: bool = False
+    ) -> Call:
+        """A call whose plan is made, unless it was before."""
         info = self.program.function_of[function]
         binding = bind_arguments(info, arguments, self.sizes)
         values = [self._typed(info, binding, frame, at, value) for at, value in enumerate(arguments)]
@@ -137,11 +155,12 @@ class Specialiser:
             plan = self._make(info, function, binding, form, leaves, training)
             self.specialisations[function].seconds += time.perf_counter() - start
             self.plans[plan_key] = plan
-        tensors = [self._tensor(leaf) for leaf in leaves]
-        outputs = plan.runner.run(tensors, binding.counts, key)
-        return self._outcome(plan, outputs, values, binding)
+        return Call(plan, [self._tensor(leaf) for leaf in leaves], values, binding)
 
     # --- making
+
+    def _local_runner(self, graph: Graph, border: Border) -> Runner:
+        return LocalRunner(make_executor(graph, self.device, replaces=border.replaces))
 
     def _typed(self, info: FunctionInfo, binding: Binding, frame: Frame, at: int, value: Value) -> Value:
         """An argument by the function's own axes."""
