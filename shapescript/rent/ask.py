@@ -49,7 +49,8 @@ def machine(word: str) -> Machine:
     name, colon, number = word.partition(":")
     gpu = name.upper()
     if gpu not in GPUS:
-        close = nearest(gpu, GPUS) if gpu else None
+        begun = [known for known in GPUS if len(gpu) > 1 and known.startswith(gpu)]
+        close = begun[0] if begun else nearest(gpu, GPUS) if gpu else None
         hint = f"did you mean `{close}`?" if close else f"there are {', '.join(GPUS)}"
         raise RentError(f"Modal has no GPU `{name}`; {hint}")
     most = GPUS[gpu].most

@@ -14,7 +14,7 @@ from shapescript.diagnostics.diagnostic import Diagnostic, Label
 from shapescript.rent.ask import Machine
 from shapescript.rent.imports import Loaded, follow_imports
 from shapescript.rent.prices import GPUS
-from shapescript.session import OverrideError, Session, open_session
+from shapescript.session import OverrideError, Session
 from shapescript.source import Source, SourceError
 from shapescript.types.typed import DevicesInfo
 
@@ -55,10 +55,8 @@ def check_loaded(loaded: Loaded, folder: Path, prefix: str, machine: Machine, ch
     """Checks a `.ss` that a Python program loads."""
     known = loaded.path.is_relative_to(folder)
     name = prefix + str(loaded.path.relative_to(folder)) if known else str(loaded.path)
+    session = Session(loaded.path, name, loaded.devices, dict(loaded.dims))
     try:
-        session = open_session(loaded.path, loaded.devices, dict(loaded.dims))
-        if session.name != name:
-            session = Session(loaded.path, name, loaded.devices, dict(loaded.dims))
         if not loaded.complete:  # its devices may be others
             checked.diagnostics += [found for found in session.diagnostics if found not in checked.diagnostics]
             return
