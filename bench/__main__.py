@@ -23,7 +23,19 @@ from bench.report import text
 from bench.results import Result
 from bench.workloads import WORKLOADS
 
-QUICK = Settings(rounds=3, seconds=0.2, starts=0)
+QUICK = Settings(rounds=3, seconds=0.2, starts=0, longest=45.0)
+SLOW_TO_START = ["DDP, gloo, compiled"]
+"""Whom a quick run leaves out: each process compiles for half a minute, and is no faster than without."""
+
+
+ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+def interrupted(number: int, frame: object) -> None:
+    """Ends the run; a second signal doesn't keep the first from ending the contestants and clearing up."""
+    for each in ENDING:
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def parsed(words: list[str] | None = None) -> argparse.Namespace:
@@ -58,6 +70,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
         base.rounds if given.rounds is None else given.rounds,
         base.seconds if given.seconds is None else given.seconds,
         base.starts if given.starts is None else given.starts,
+        base.longest,
     )
 
 
@@ -79,10 +92,11 @@ def main(words: list[str] | None = None) -> int:
     if not kinds:
         print("torch finds no NVIDIA GPU here", file=sys.stderr)
         return 2
+    without = [*given.without, *(SLOW_TO_START if given.quick and not given.only else [])]
     names = given.workloads or (list(WORKLOADS)[:1] if given.quick else list(WORKLOADS))
     plan = {
         name: chosen(
-            [entry for kind in kinds for entry in entries_of(WORKLOADS[name], here, kind)], given.only, given.without
+            [entry for kind in kinds for entry in entries_of(WORKLOADS[name], here, kind)], given.only, without
         )
         for name in names
     }
@@ -90,13 +104,16 @@ def main(words: list[str] | None = None) -> int:
         for name, entries in plan.items():
             print(name, *(f"  {entry.name}" for entry in entries), sep="\n")
         return 0 if given.list else 2
-    for asked_to_end in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs ignore the first unless told
-        signal.signal(asked_to_end, signal.default_int_handler)
+    for number in ENDING:  # a shell's background jobs ignore Ctrl-C unless told
+        signal.signal(number, interrupted)
     result = Result(described(), {"rounds": settings.rounds, "seconds": settings.seconds, "starts": settings.starts})
     try:
         measure(result, plan, settings, with_commands=not given.no_commands)
     except KeyboardInterrupt:
-        print("interrupted: nothing is written", file=sys.stderr)
+        finished = ", ".join(workload.name for workload in result.workloads)
+        print(f"interrupted; what is finished: {finished or 'nothing'}", file=sys.stderr)
+        if result.workloads:
+            write(result, given)
         return 130
     return write(result, given)
 

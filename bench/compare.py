@@ -38,6 +38,8 @@ class Settings:
     """How long a block is, about."""
     starts: int = 3
     """How often each contestant is started once more, for the time to its first step."""
+    longest: float = 3600.0
+    """After so many seconds of rounds, two rounds or more, no other is begun: a busy machine mustn't take all day."""
 
 
 def say(words: str) -> None:
@@ -154,7 +156,11 @@ def rounds_of(
         measured[name].block = calibrate(asked[name], settings.seconds, workload.steps_of_epoch)
 
     each(prepare, list(asked))
+    until = time.perf_counter() + settings.longest
     for number in range(settings.rounds):
+        if number >= 2 and time.perf_counter() > until:
+            say(f"  no more rounds: those so far took {settings.longest:.0f} s")
+            break
         say(f"  round {number + 1} of {settings.rounds}")
 
         def turn(name: str, number: int = number) -> None:

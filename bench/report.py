@@ -14,7 +14,7 @@ from bench.results import Measured, Result, WorkloadResult
 
 HEAD = ("", "a step", "quartiles", "of eager", "first step", "again", "compiling", "memory")
 LEGEND = (
-    "a step: the median of {rounds} rounds, all contestants taking turns; of eager: the ratio of medians to eager "
+    "a step: the median of the rounds ({rounds}), all contestants taking turns; of eager: the ratio of medians to eager "
     "PyTorch's better setting; first step: from the command, nothing compiled before; again: the same later, with a "
     "compiler's cache; compiling: what the first step took beyond a later one; memory: the peak of all its processes, "
     "mapped files aside. * is the best setting of its kind."
@@ -127,7 +127,8 @@ def about(result: Result) -> list[str]:
 
 def legend(result: Result) -> str:
     """What the columns are."""
-    return LEGEND.format(rounds=result.settings.get("rounds", "the"))
+    counts = {one.step.count for workload in result.workloads for one in workload.contestants if one.step is not None}
+    return LEGEND.format(rounds=" or ".join(map(str, sorted(counts))) or "none")
 
 
 def text(result: Result) -> str:
