@@ -9,6 +9,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
+STOPPED = ("T", "t")
+"""A process's state in /proc that isn't run until it is told to go on."""
+
 
 class WorkerFailure(Exception):
     """A device's worker failed, and with it the run; `str(error)` says all of it on one line."""
@@ -37,9 +40,9 @@ def words_for_exit(status: int) -> str:
 
 def words_for_silence(state: str | None, seconds: float) -> str:
     """Why a process didn't beat; `state` is its letter in /proc."""
-    if state in ("T", "t"):
-        return f"it was stopped (by SIGSTOP or a debugger), and didn't go on for {seconds:g} s"
-    return f"it hasn't run for {seconds:g} s"
+    if state in STOPPED:
+        return f"it was stopped (by SIGSTOP or a debugger), and didn't go on for {seconds:.1f} s"
+    return f"it hasn't run for {seconds:.1f} s"
 
 
 def state_of(process: int) -> str | None:

@@ -377,7 +377,8 @@ class WorkerPool:
 
     @property
     def processes(self) -> list[int]:
-        """The numbers of the workers' processes, once they are started."""
+        """The numbers of the workers' processes; they may still be getting ready."""
+        self._supervisor.started.wait()
         return [process.pid for process in self._supervisor.processes]
 
     # --- inside

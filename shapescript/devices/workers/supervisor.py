@@ -22,10 +22,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shapescript.devices.workers.channel import Channel
-from shapescript.devices.workers.failure import state_of, words_for_exit, words_for_silence
+from shapescript.devices.workers.failure import STOPPED, state_of, words_for_exit, words_for_silence
 from shapescript.devices.workers.reports import Answer, Failed, ReportReader
 
 TICK = 0.1
+PATIENCE = 4  # times the deadline, for a worker that isn't stopped and yet doesn't run: the machine may be very busy
 GRACE = 4.0  # at most, for the others to finish the commands before the one that failed
 LOST_GRACE = 3.0  # for the cause to be seen after a worker says that another doesn't answer
 
@@ -49,7 +50,7 @@ class Heart:
 
     def silent(self, now: float, state: str | None, beats: int) -> float:
         """For how long it hasn't run; no beats at all are those of one that is starting, or has no heart."""
-        if state not in ("T", "t") and (beats == 0 or beats != self.beats):
+        if state not in STOPPED and (beats == 0 or beats != self.beats):
             self.since, self.beats = now, beats
         return now - self.since
 
@@ -65,7 +66,10 @@ class Fault:
 
 
 class Supervisor:
-    """`fault` is set once. `stop` ends all workers at once, and may be called from anywhere, again and again."""
+    """`started` is set when there is a process for each worker, `fault` at most once.
+
+    `stop` ends all workers at once, and may be called from anywhere, again and again.
+    """
 
     def __init__(
         self,
@@ -86,6 +90,7 @@ class Supervisor:
         self.news = threading.Condition()
         self._stopping = threading.Event()
         self._closing = threading.Lock()
+        self.started = threading.Event()
         self._wake_read, self._wake_write = os.pipe()
         self._thread = threading.Thread(target=self._live, args=(launches,), name="shapescript-workers", daemon=True)
         self._thread.start()
@@ -124,6 +129,7 @@ class Supervisor:
                     )
             finally:
                 self._started()
+                self.started.set()
             fault = self._watch()
             if fault is not None:
                 self._end(fault)
@@ -159,8 +165,9 @@ class Supervisor:
                 looked = now
                 for rank, (process, heart) in enumerate(zip(self.processes, hearts, strict=True)):
                     state = state_of(process.pid)
-                    if heart.silent(now, state, self._beats(rank) if self._beats is not None else 0) > self._deadline:
-                        words = words_for_silence(state, self._deadline)
+                    silence = heart.silent(now, state, self._beats(rank) if self._beats is not None else 0)
+                    if silence > self._deadline * (1 if state in STOPPED else PATIENCE):
+                        words = words_for_silence(state, silence)
                         return Fault(rank, self._channel.finished(rank) + 1, None, words)
             return None
         finally:
