@@ -79,7 +79,8 @@ def _write(place: Path, what: Contents) -> None:
         reason = getattr(error, "strerror", None) or error
         raise CheckpointError(f"`{place}` can't be written: {reason}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary.exists():
+            temporary.unlink()
 
 
 def sync_folder(folder: Path) -> None:
@@ -140,9 +141,27 @@ def _write_next(folder: Path, what: Contents, keep: int) -> None:
 
 # --- beside the next steps -------------------------------------------------------------------------------------------
 
-_writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shapescript-checkpoints")
-_pending: dict[Path, Future[None]] = {}
 _lock = Lock()
+_pending: dict[Path, Future[None]] = {}
+_writers: list[ThreadPoolExecutor] = []
+
+
+def _forget_in_a_copy() -> None:
+    """A process that was copied from this one hasn't got its thread."""
+    global _lock
+    _lock = Lock()
+    _pending.clear()
+    _writers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_a_copy)
+
+
+def _writer() -> ThreadPoolExecutor:
+    if not _writers:
+        _writers.append(ThreadPoolExecutor(max_workers=1, thread_name_prefix="shapescript-checkpoints"))
+    return _writers[0]
 
 
 def write_soon(path: str | Path, what: Contents, keep: int | None = None) -> None:
@@ -160,7 +179,7 @@ def write_soon(path: str | Path, what: Contents, keep: int | None = None) -> Non
         raise CheckpointError(f"`{path}` can't be written: it isn't a file{helps}")
     if keep is not None and place.exists() and not place.is_dir():
         raise CheckpointError(f"with `keep`, `{path}` is a folder of checkpoints, and a file is there")
-    job = _writer.submit(_write, place, what) if keep is None else _writer.submit(_write_next, place, what, keep)
+    job = _writer().submit(_write, place, what) if keep is None else _writer().submit(_write_next, place, what, keep)
     with _lock:
         _pending[place] = job
 
