@@ -31,7 +31,7 @@ from shapescript.types.kinds import (
     Type,
     Wrong,
 )
-from shapescript.types.size import Size
+from shapescript.types.size import Size, SizeError
 from shapescript.types.typed import FunctionInfo
 from shapescript.types.unify import Mismatch, match
 from shapescript.types.uses import BuiltinUse, CallUse, DataUse, Default, ExternUse, ModelUse
@@ -264,7 +264,12 @@ def match_call(
             labels.append(Label(core.span(places[outcome.first]), f"here `{outcome.variable}` is `{outcome.bound}`"))
         say_mismatch(core, outcome, at, f"`{parameter.name}` of `{info.name}`", labels)
         return None, WRONG
-    result = outcome.apply(info.result)
+    try:
+        result = outcome.apply(info.result)
+    except SizeError as error:
+        label = Label(name_span(info.source, info.node), f"it gives {info.result}")
+        core.report("E0307", f"what `{info.name}` gives has no size here: {error}", node, secondary=(label,))
+        return None, WRONG
     remember(core, info, node)
     axes = {**outcome.axes}
     if isinstance(info.node, tree.Extern):

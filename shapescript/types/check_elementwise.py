@@ -6,6 +6,7 @@ Takes calls; gives types and uses. Operands line up as those of operators do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from shapescript.syntax import tree
 from shapescript.types.check_operators import (
@@ -22,6 +23,7 @@ from shapescript.types.check_values import (
     Value,
     apply,
     arguments_of,
+    bare,
     finish,
     fixed,
     line_up_elements,
@@ -148,7 +150,16 @@ def _check_masked_fill(context: Context, node: tree.Expr, pattern: tree.Pattern 
     if not is_within(mask.type.axes, x.type.axes):
         report_align(context, node, mask, x)
         return WRONG
-    return finish(context, node, choose(context, node, "masked_fill", "where", [mask.node, given["value"], x.node]))
+    chosen = choose(context, node, "masked_fill", "where", [mask.node, given["value"], x.node])
+    if chosen is not None and _is_minus_infinity(given["value"]):
+        chosen = replace(chosen, type=replace(chosen.type, hidden=mask.type.axes))
+    return finish(context, node, chosen)
+
+
+def _is_minus_infinity(expr: tree.Expr) -> bool:
+    inner = bare(expr)
+    operand = bare(inner.operand) if isinstance(inner, tree.Unary) and inner.op == "-" else None
+    return isinstance(operand, tree.Name) and operand.name == "inf"
 
 
 def _check_clamp(context: Context, node: tree.Expr, pattern: tree.Pattern | None, arguments: Arguments) -> Type:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from shapescript.diagnostics.diagnostic import Label
 from shapescript.syntax import tree
-from shapescript.types.axes import Axis, contains, same, show_axes
+from shapescript.types.axes import Axis, contains, places, same, show_axes
 from shapescript.types.check_values import (
     Value,
     apply,
@@ -130,8 +130,8 @@ def _one_index(context: Context, node: tree.Expr, first: Value, second: Value) -
     a, b = first.type.element, second.type.element
     notes = ["they count along two different axes"]
     helps = [f"if that is meant, compare whole numbers: `{text(context, first.node)} as i64`"]
-    places = [Label(context.span(first.node), f"this is `{a}`")]
-    context.report("E0506", f"`{a}` is compared with `{b}`", second.node, f"this is `{b}`", places, notes, helps)
+    here = [Label(context.span(first.node), f"this is `{a}`")]
+    context.report("E0506", f"`{a}` is compared with `{b}`", second.node, f"this is `{b}`", here, notes, helps)
     return False
 
 
@@ -204,6 +204,10 @@ def report_align(context: Context, node: tree.Expr, small: Value, large: Value) 
         missing, small, large = [large.type.axes[-1]], large, small
     notes, helps = [], []
     if not missing:
+        twice = next((axis for axis in small.type.axes if len(places(axis, small.type.axes)) > 1), None)
+    if not missing and twice is not None:
+        notes.append(f"`{twice}` stands twice in `{show_axes(small.type.axes)}`, so it doesn't line up by name")
+    elif not missing:
         notes.append("they have the axes in different orders")
         order = " ".join(str(axis) for axis in large.type.axes if contains(small.type.axes, axis))
         old = " ".join(map(str, small.type.axes))

@@ -91,12 +91,24 @@ def _over_one(name: str) -> Operation:
         axis = one_axis(context, over, value, f"`{name}`")
         wide = _widened(context, name, value) if axis is not None else None
         result = apply(context, node, name, [wide], over=axis) if wide is not None else None
-        if result is not None and name == "softmax":
+        if result is not None and name == "softmax" and axis is not None:
+            _warn_hidden(context, value, axis)
             made = Tensor(result.type.axes, result.type.element, normalised=axis)
             result = Value(result.operand, made, result.node)
         return finish(context, node, result)
 
     return check
+
+
+def _warn_hidden(context: Context, value: Value, axis: Axis) -> None:
+    """Warns where a mask lacks the axis of a softmax: it hides whole rows of it, or nothing."""
+    hidden = value.type.hidden
+    if hidden is None or contains(hidden, axis):
+        return
+    message = f"the mask has `{show_axes(hidden)}`, and lacks `{axis}`, over which this softmax goes"
+    notes = [f"such a mask hides all places of `{axis}` or none: a row of it becomes 0, or stays as it is"]
+    helps = [f"if keys are to be hidden, the mask names their axis: `[.. {axis}]`"]
+    context.report("W0511", message, value.node, "", (), notes, helps)
 
 
 def _normalisation(name: str) -> Operation:

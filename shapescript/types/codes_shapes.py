@@ -28,6 +28,7 @@ CODES = {
     "E0505": "probabilities where logits are needed",
     "E0506": "an index of one axis is used for another",
     "W0507": "weights normalised over one axis are contracted over another",
+    "W0511": "a mask lacks the axis of the softmax that it hides places from",
     "E0508": "bools are needed, or can't stand here",
     "E0509": "floats are needed",
     "E0510": "`as` can't change this",

@@ -26,12 +26,14 @@ class Type:
 class Tensor(Type):
     """A tensor; a scalar has no axes.
 
-    `normalised` is the axis over which a softmax made these weights sum to 1, for a warning alone.
+    Two facts are kept for warnings alone: `normalised` is the axis over which a softmax made these weights sum to 1,
+    `hidden` the axes of the mask by which places became -inf.
     """
 
     axes: tuple[Axis, ...]
     element: Element = F32
     normalised: Axis | None = field(default=None, compare=False)
+    hidden: tuple[Axis, ...] | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         plain = self.element == F32
