@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 
 from shapescript.controller.datasets import Gather
-from shapescript.devices.reference.executor import Executor
+from shapescript.devices.executors import make_executor
 from shapescript.devices.runner import Border, LocalRunner, Runner
 from shapescript.ir.graph import Graph
 
@@ -44,7 +44,7 @@ class OneDevice:
 
     def runner(self, graph: Graph, border: Border) -> Runner:
         """An executor."""
-        return LocalRunner(Executor(graph, self.device))
+        return LocalRunner(make_executor(graph, self.device, replaces=border.replaces))
 
     def finish(self) -> None:
         """All is done at once."""
