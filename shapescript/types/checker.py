@@ -12,10 +12,12 @@ the parser sees to; `check_program` makes room on the stack for that.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import lru_cache
 
+from shapescript.diagnostics.diagnostic import Diagnostic
 from shapescript.names import collect_names
 from shapescript.source import Source
 from shapescript.syntax import tree
@@ -34,7 +36,7 @@ from shapescript.types.kinds import (
     Type,
     Wrong,
 )
-from shapescript.types.typed import BATCH_NORM, BATCH_NORM_F64, DevicesInfo, ImportInfo, TypedProgram
+from shapescript.types.typed import BATCH_NORM, BATCH_NORM_F64, DevicesInfo, FunctionInfo, ImportInfo, TypedProgram
 
 LoadModule = Callable[[str], "tuple[Source, Parsed] | None"]
 DEEPEST = 20_000
@@ -63,13 +65,82 @@ def check_program(
         devices: takes the place of the `devices` line's devices; its options stay.
         module: checks the file as one that another imports, which has no `devices` line.
     """
+    return check_file(source, parsed, load_module, dims, devices, module=module).program
+
+
+@dataclass
+class Checked:
+    """A checked file whose bodies can be checked again one by one, as an editor does; what each of them reported.
+
+    `lost` are the names that a body found nowhere: nothing more is said about them in the bodies after it.
+    """
+
+    program: TypedProgram
+    here: Declarations
+    of_declarations: list[Diagnostic] = field(default_factory=list)
+    of_bodies: dict[str, list[Diagnostic]] = field(default_factory=dict)
+    lost: dict[str, set[str]] = field(default_factory=dict)
+
+    def check_body(self, info: FunctionInfo) -> None:
+        """The defaults and the body of a function, whose signature is checked."""
+        before = set(self.here.names.lost)
+        self.here.diagnostics = self.of_bodies[info.name] = []
+        core = Core(self.here, None, check_expression)
+        for parameter in info.parameters:
+            if parameter.default is not None:
+                _check_default(core, parameter.default, parameter.type, parameter.name)
+        check_function(Core(self.here, info, check_expression))
+        self.lost[info.name] = self.here.names.lost - before
+
+    def check_bodies(self) -> None:
+        """Every body."""
+        for info in self.program.functions.values():
+            self.check_body(info)
+
+    def check_body_again(self, info: FunctionInfo, earlier: Iterable[tree.Statement]) -> bool:
+        """Checks a function whose body, and nothing else of it, is another one now; `earlier` is the body it had.
+
+        False where other bodies may depend on what is found: then nothing but a new check of the file is right.
+        """
+        for statement in earlier:
+            for node in statement.walk():
+                self.program.uses.pop(node, None)
+                if isinstance(node, tree.Expr):
+                    self.program.types.pop(node, None)
+        for parameter in info.parameters:
+            if parameter.default is not None:
+                self.program.types.pop(parameter.default, None)
+        info.forget_body()
+        known = self.lost[info.name]
+        with _room():
+            self.check_body(info)
+        return not known and not self.lost[info.name] and self.here.suggestions_left > 0
+
+    def finish(self) -> None:
+        """What needs every body to be checked; then all diagnostics in their order."""
+        self.here.diagnostics = []
+        check_after(self.here)
+        found = [*self.of_declarations, *self.here.diagnostics]
+        for diagnostics in self.of_bodies.values():
+            found += diagnostics
+        self.program.diagnostics = sorted(set(found), key=lambda each: each.sort_key)
+
+
+def check_file(
+    source: Source,
+    parsed: Parsed,
+    load_module: LoadModule = _nothing_to_load,
+    dims: Mapping[str, int] | None = None,
+    devices: tree.DeviceSpec | DevicesInfo | None = None,
+    *,
+    module: bool = False,
+) -> Checked:
+    """`check_program`, with what it takes to check a body again."""
     program = TypedProgram(source)
     load_module = lru_cache(maxsize=None)(load_module)
     program.model_of[BATCH_NORM.node] = BATCH_NORM_F64 if _trains_f64(parsed, load_module, set()) else BATCH_NORM
     with _room():
-        _check_file(program, parsed, load_module, dims or {}, devices, (), module)
-    program.diagnostics = sorted(set(program.diagnostics), key=lambda each: each.sort_key)
-    return program
+        return _check_file(program, parsed, load_module, dims or {}, devices, (), module)
 
 
 def _trains_f64(parsed: Parsed, load_module: LoadModule, seen: set[str]) -> bool:
@@ -114,7 +185,7 @@ def _check_file(
     devices: tree.DeviceSpec | DevicesInfo | None,
     path: tuple[str, ...],
     module: bool = False,
-) -> None:
+) -> Checked:
     names = collect_names(program.source, parsed.items, module=bool(path) or module)
     prefix = path[-1] + "." if path else ""
     here = Declarations(names, program, prefix)
@@ -134,14 +205,10 @@ def _check_file(
     check_datas(here)
     check_signatures(here)
     _check_initialisers(here)
-    for info in program.functions.values():
-        core = Core(here, None, check_expression)
-        for parameter in info.parameters:
-            if parameter.default is not None:
-                _check_default(core, parameter.default, parameter.type, parameter.name)
-        check_function(Core(here, info, check_expression))
-    check_after(here)
-    program.diagnostics.extend(here.diagnostics)
+    checked = Checked(program, here, [*program.diagnostics, *here.diagnostics])
+    checked.check_bodies()
+    checked.finish()
+    return checked
 
 
 def overridden(own: DevicesInfo | None, spec: tree.DeviceSpec | DevicesInfo) -> DevicesInfo:
@@ -198,8 +265,8 @@ def _check_initialisers(here: Declarations) -> None:
     core = Core(here, None, check_expression)
     for info in here.program.models.values():
         core.axes = {}
-        for field in info.fields.values():
-            for name, expr in (field.initialiser.arguments if field.initialiser is not None else {}).items():
+        for each in info.fields.values():
+            for name, expr in (each.initialiser.arguments if each.initialiser is not None else {}).items():
                 of = core.type_of(expr)
                 if not isinstance(of, (Wrong, PythonValue)) and of not in (INT, FLOAT):
                     core.report("E0703", f"`{name}` of an initialiser is a number, and this is {of}", expr)

@@ -161,6 +161,13 @@ class FunctionInfo:
         body = self.node.body if isinstance(self.node, tree.Function) else []
         return frozenset(node.name for statement in body for node in statement.walk() if isinstance(node, tree.Name))
 
+    def forget_body(self) -> None:
+        """Forgets what was found in the body, which is another one now."""
+        self.__dict__.pop("mentioned", None)
+        found = (self.calls, self.trained_calls, self.differentiated, self.plain_batch_norms, self.field_changes)
+        for each in found:
+            each.clear()
+
 
 @dataclass(frozen=True)
 class ImportInfo:
