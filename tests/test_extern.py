@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
+import shapescript
+
 PROGRAM = """devices cpu
 
 dim D = 3
@@ -76,3 +80,72 @@ def test_another_shape_is_an_error(tmp_path: Path) -> None:
     result = run(tmp_path, "x[:, :2]")
     assert result.returncode == 1
     assert "gave the shape [4, 2], and is declared [b D], [4, 3]" in result.stderr
+
+
+BENT = """devices cpu
+
+dim D = 3
+
+model M:
+    param w: [D] = constant(0.5)
+    param v: [D] = ones
+
+extern fn bend(x: [b D], w: [D]) -> [b D] = "bend.bend"
+extern fn away(x: [b D]) -> [b D] = "bend.away"
+extern fn drop(x: [b D]) -> [b D] = "bend.drop"
+
+fn bent(m: M, x: [b D]) -> []:
+    return sum(bend(x * m.v, m.w) + away(m.v * x), over=[b D])
+
+fn dropped(m: M, x: [b D]) -> []:
+    return sum(drop(x * m.v), over=[b D])
+
+fn slope(m: M, x: [b D]) -> ([], Grads[M]):
+    l, g = value_and_grad(bent, m, x)
+    return l, g
+
+fn drop_slope(m: M, x: [b D]) -> ([], Grads[M]):
+    l, g = value_and_grad(dropped, m, x)
+    return l, g
+"""
+BEND = """import torch
+
+def bend(x, w):
+    return torch.sin(x * w) * x
+
+def away(x):  # leaves torch: nothing comes back through it
+    return x.detach().numpy() * 2
+
+def drop(x):
+    return torch.where(torch.rand(x.shape) < 0.5, x, torch.zeros(()))
+"""
+
+
+def test_its_gradient_is_torchs(tmp_path: Path) -> None:
+    (tmp_path / "bend.py").write_text(BEND)
+    (tmp_path / "bent.ss").write_text(BENT)
+    with shapescript.load(tmp_path / "bent.ss") as bent:
+        m = bent.M(seed=0)
+        x = torch.tensor([[0.3, -0.2, 1.1], [0.7, 0.4, -0.9]])
+        w, v = (tensor.requires_grad_() for tensor in m.parameters())
+        loss = (torch.sin(x * v * w) * (x * v)).sum() + 2 * (x * v).sum().detach()
+        loss.backward()
+        found, g = bent.slope(m, x)
+        torch.testing.assert_close(found, loss.detach())
+        torch.testing.assert_close(g.w, w.grad)
+        torch.testing.assert_close(g.v, v.grad)
+
+
+def test_it_draws_the_same_for_its_gradient_and_anew_at_the_next_call(tmp_path: Path) -> None:
+    (tmp_path / "bend.py").write_text(BEND)
+    (tmp_path / "bent.ss").write_text(BENT)
+    values = []
+    for _ in range(2):
+        with shapescript.load(tmp_path / "bent.ss", seed=4) as bent:
+            x = torch.rand(5, 3, generator=torch.Generator().manual_seed(0))
+            for _ in range(3):
+                loss, g = bent.drop_slope(bent.M(seed=0), x)
+                torch.testing.assert_close(loss, g.v.sum())  # it is linear in v, which is 1
+                values.append(loss.item())
+    assert values[:3] == values[3:]
+    assert len(set(values)) == 3

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from shapescript.controller.arrays import from_array
 from shapescript.controller.dataset_items import Checker, FieldSpec, Rows, converted
 from shapescript.controller.errors import DataError
-from shapescript.controller.example_seeds import seed_example, seeded
+from shapescript.devices.python_draws import seed_example, seeded
 
 Numbers = NDArray[np.int64]
 

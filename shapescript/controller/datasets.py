@@ -34,9 +34,9 @@ from shapescript.controller.dataset_items import (
 )
 from shapescript.controller.dataset_reading import DROPPED, Reader, Step
 from shapescript.controller.errors import DataError
-from shapescript.controller.example_seeds import epoch_key, seed_example, seeded
 from shapescript.controller.loaders import read_ahead
 from shapescript.devices.held import Somewhere
+from shapescript.devices.python_draws import epoch_key, seed_example, seeded
 
 Order: TypeAlias = NDArray[np.int64]
 Gather: TypeAlias = Callable[[Rows, Order], Mapping[str, Somewhere]]

@@ -16,12 +16,12 @@ import torch
 from shapescript.controller import checkpoint
 from shapescript.controller.datasets import Batches, Dataset
 from shapescript.controller.errors import Error
-from shapescript.controller.example_seeds import epoch_key
 from shapescript.controller.from_python import HostDataset
 from shapescript.controller.host_batches import HostBatches
 from shapescript.controller.python_modules import call_python, python_error
 from shapescript.devices.dtypes import dtype_of
 from shapescript.devices.held import Held
+from shapescript.devices.python_draws import epoch_key
 from shapescript.diagnostics.diagnostic import ProgramError
 from shapescript.specialise.builtins import SHARED
 from shapescript.specialise.domain import Builtin, problem

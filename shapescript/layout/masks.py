@@ -104,7 +104,7 @@ def _wanted(node: Node, batches: Sequence[str]) -> Iterator[tuple[int, int, int,
     padded = [padded_leaves(operand.axes, batches) for operand in node.operands]
     if not any(padded):
         return
-    if node.name == "extern":
+    if node.name in ("extern", "extern_gradient"):
         raise Unpadded("Python is called with a batch")
     whole_operand = whole_masked(node)
     for place, value in whole_operand.items():

@@ -11,6 +11,7 @@ The primitives, their operands and their attributes, on which the families and t
   sin cos tanh sigmoid relu gelu gelu_tanh silu softplus erf floor ceil round sign is_nan`; `cast`, `refine` with
   `element: Element`
 - `extern` (x, ...): `target: str`, `axes`, `element`, `place: int`; Python, called at each run
+- `extern_gradient` (x, ..., dy): as `extern`, and `of: int`; what torch sends back to operand `of`
 - `require_finite` (x): `what: str`, for the error's words
 - `constant` (): `value`, `element`, a scalar; `iota` (): `over: Axis`, `element`; `size` (): `over: Axis`, `element`,
   a scalar

@@ -1,6 +1,7 @@
-"""The lowering of `extern fn`: a call of Python with torch tensors.
+"""The lowering of `extern fn`: a call of Python with torch tensors, and the way back through it.
 
-The module was imported before, beside the program; here it is only looked up, and called at each run.
+The module was imported before, beside the program; here it is only looked up, and called at each run. Its random
+draws are those of the run's call and its place in the program, the same again when the gradient calls it once more.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from importlib import import_module
 import torch
 
 from shapescript.devices.dtypes import dtype_of
+from shapescript.devices.python_draws import epoch_key, seed_example, seeded
 from shapescript.devices.reference.lowering import (
     PythonProblem,
     Run,
@@ -25,20 +27,40 @@ from shapescript.ir.graph import Node
 from shapescript.types.axes import show_axes
 
 
+class Call:
+    """A function of Python at a place of the program."""
+
+    def __init__(self, node: Node) -> None:
+        self.target = str(node.attributes["target"])
+        self.place = node.attributes["place"]
+
+    def __call__(self, run: Run, *operands: torch.Tensor) -> torch.Tensor:
+        """What it gives.
+
+        Raises:
+            PythonProblem: it raised.
+        """
+        module, _, name = self.target.rpartition(".")
+        assert isinstance(self.place, int)
+        with seeded():
+            seed_example(epoch_key(run.key.seed, run.key.call, self.place), run.key.first_row)
+            try:
+                return torch.as_tensor(getattr(import_module(module), name)(*operands), device=run.device)
+            except Exception as error:
+                raise PythonProblem(f"`{self.target}` raised {type(error).__name__}: {error}") from error
+
+
 @lowers("extern")
 def extern(node: Node, static: Mapping[str, int]) -> Step:
     """The function's result, its shape and element compared with what the program declares."""
-    target = str(node.attributes["target"])
-    module, _, name = target.rpartition(".")
+    call = Call(node)
+    target = call.target
     shape = Shape([axis.size for axis in axes_of(node)], static)
     dtype = dtype_of(node.element)
     check = index_check(node.element, static)
 
     def step(run: Run, *operands: torch.Tensor) -> torch.Tensor:
-        try:
-            result = torch.as_tensor(getattr(import_module(module), name)(*operands), device=run.device)
-        except Exception as error:
-            raise PythonProblem(f"`{target}` raised {type(error).__name__}: {error}") from error
+        result = call(run, *operands).detach()
         wanted = shape.at(run)
         if tuple(result.shape) != wanted:
             declared = f"{show_axes(node.axes)}, {list(wanted)}"
@@ -48,5 +70,31 @@ def extern(node: Node, static: Mapping[str, int]) -> Step:
         result = result.to(dtype)
         check(run, result)
         return result
+
+    return step
+
+
+@lowers("extern_gradient")
+def extern_gradient(node: Node, static: Mapping[str, int]) -> Step:
+    """What torch's autograd gives for one operand; zero where the result doesn't depend on it."""
+    call = Call(node)
+    at = node.attributes["of"]
+    assert isinstance(at, int)
+
+    def step(run: Run, *operands: torch.Tensor) -> torch.Tensor:
+        *given, dy = operands
+        with torch.enable_grad():
+            by = given[at].detach().requires_grad_()
+            given[at] = by
+            result = call(run, *given)
+            if not result.requires_grad:  # the code left torch, or doesn't use it
+                return torch.zeros_like(by)
+            try:
+                found = torch.autograd.grad(result, by, dy.to(result.dtype), allow_unused=True)[0]
+            except Exception as error:
+                raise PythonProblem(
+                    f"the gradient of `{call.target}` raised {type(error).__name__}: {error}"
+                ) from error
+        return torch.zeros_like(by) if found is None else found.detach()
 
     return step
