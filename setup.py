@@ -194,7 +194,7 @@ def escaped(path: str | Path) -> str:
 
 
 class CompleteBuild(build_py):
-    """Makes the package whole: the parser's tables (in the tree if the install is editable), the errors' pages."""
+    """Makes the package whole: the parser's tables (in the tree if the install is editable), errors' pages, source."""
 
     def run(self) -> None:
         top = ROOT if self.editable_mode else Path(self.build_lib).resolve()
@@ -211,6 +211,15 @@ class CompleteBuild(build_py):
             pages.mkdir(exist_ok=True)
             for page in (ROOT / "docs" / "errors").glob("*.md"):
                 shutil.copy(page, pages)
+            copy_source(top / PACKAGE / "_project")
+
+
+def copy_source(folder: Path) -> None:
+    """Copies what the package is built from beside its modules: `run --modal` builds it again on a rented machine."""
+    folder.mkdir(exist_ok=True)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "csrc", folder / "csrc", dirs_exist_ok=True)
 
 
 def make_tables(top: Path) -> None:

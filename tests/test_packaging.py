@@ -80,7 +80,25 @@ def run_there(folder: Path, code: str) -> str:
     return done.stdout.strip()
 
 
+def run_here(code: str) -> str:
+    """What Python code prints with the tree's package to import."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
 WHERE_AND_NATIVE = "import shapescript, shapescript.random_bits as r; print(shapescript.__file__); print(r.native())"
+SOURCE = """
+import hashlib
+from shapescript.rent.recipe import project_files
+for name, path in sorted(project_files().items()):
+    print(name, hashlib.sha256(path.read_bytes()).hexdigest())
+"""
 EXPLAINS = "import shapescript.cli as c; raise SystemExit(c.main(['explain', 'E1901']))"
 
 
@@ -98,6 +116,7 @@ def test_a_wheel_is_whole(tmp_path: Path) -> None:
     pages = [f"shapescript/errors/{page.name}" for page in (ROOT / "docs" / "errors").glob("*.md")]
     assert pages and set(pages) <= set(names)
     assert "E1901" in run_there(folder, EXPLAINS)
+    assert run_there(folder, SOURCE).splitlines() == run_here(SOURCE).splitlines(), "a rented machine builds the same"
 
 
 def test_without_a_compiler_the_build_warns_and_goes_on(tmp_path: Path) -> None:
