@@ -56,6 +56,7 @@ class Emitter:
         self.builder = Builder(self.graph)
         self.nodes: list[Node] = []
         self.layouts: list[Layout] = []
+        self.logical_of: list[Node] = []
         self.communications: list[Communication] = []
         self.parts: dict[str, Part] = {}
         self.rooms = {atom: Size.atom(room(atom)) for atom in laid.batches} if laid.padded else {}
@@ -76,6 +77,8 @@ class Emitter:
             list(laid.logical.outputs),
             list(self.parts.values()),
             laid.padded,
+            laid.resting,
+            self.logical_of,
         )
 
     def emit(self, step: Step) -> None:
@@ -92,7 +95,9 @@ class Emitter:
             else:
                 node = self._operation(step, operands)
         self.nodes.append(node)
-        self.layouts.extend([step.layout] * (len(self.graph.nodes) - len(self.layouts)))
+        made = len(self.graph.nodes) - len(self.layouts)
+        self.layouts.extend([step.layout] * made)
+        self.logical_of.extend([step.value] * made)
 
     def axes(self, step: Step) -> tuple[Axis, ...]:
         """The axes of a step's value on one device."""
@@ -154,7 +159,7 @@ class Emitter:
             values = Size.of(1)
             for axis in self._around(step, mesh_axis):
                 values = values * axis.size
-            label = label_of(step.value, self.laid.labels)
+            label = label_of(step.value, laid_names(self.laid), self.laid.labels)
             before, after = str(conversion.before), str(conversion.after)
             self.communications.append(
                 Communication(
@@ -327,6 +332,11 @@ def _mask(emitter: Emitter, step: Step, operands: list[Node]) -> Node:
     if atom is not None and any(isinstance(w, Split) and (w.dim, w.leaf) == (dim, leaf) for w in step.layout):
         attributes["count"] = Size.atom(own(atom))
     return emitter.make("mask", operands, attributes)
+
+
+def laid_names(laid: Steps) -> dict[int, str]:
+    """What the inputs are called, by number."""
+    return {node.number: name for node, name in zip(laid.logical.inputs, laid.resting.names, strict=False)}
 
 
 SPECIAL: dict[str, Callable[[Emitter, Step, list[Node]], Node]] = {

@@ -64,8 +64,9 @@ class Communication:
 class LaidGraph:
     """One device's graph. `layouts[i]` is how the value of node i lies; `inputs` and `outputs` are those of its ends.
 
-    `logical` are the logical nodes of the outputs, whose axes are those of the whole values; `parts` are the counts
-    that are shared out; `padded` says that rows beyond the real ones are garbage, of which nothing depends.
+    `logical_inputs` and `logical_outputs` are the nodes of the logical graph at its ends, whose axes are those of the
+    whole values, and `logical_of[i]` is the one whose value node i makes or helps to; `parts` are the counts that are
+    shared out; `padded` says that rows beyond the real ones are garbage, on which nothing depends.
     """
 
     graph: Graph
@@ -78,6 +79,8 @@ class LaidGraph:
     logical_outputs: list[Node]
     parts: list[Part]
     padded: bool = False
+    resting: Resting = field(default_factory=lambda: Resting(()))
+    logical_of: list[Node] = field(default_factory=list)
 
     def counts_for(
         self, device: int, counts: Mapping[str, int], most: Mapping[str, int] | None = None

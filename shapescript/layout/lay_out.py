@@ -81,6 +81,8 @@ class Layouter:
         laid.labels = self.space.labels
         self.gathered: OrderedDict[int, int] = OrderedDict()
         """Sharded parameters that lie whole for now, with the count of their values, the last used at the end."""
+        self.user: Span | None = None
+        """The line that asks for a value: what an input's conversion is blamed on."""
         self.room = 2 * max((self._values(node) for node in self.graph.inputs if self._sharded(node)), default=0)
 
     def lay(self) -> None:
@@ -103,6 +105,7 @@ class Layouter:
     def _lay_node(self, node: Node) -> None:
         roles = self._roles(node)
         choices = [self.choose(node, m, roles) for m in self.mesh_axes]
+        self.user = node.span
         operands = [
             self.at(operand, tuple(words[place] for words, _ in choices)) for place, operand in enumerate(node.operands)
         ]
@@ -296,7 +299,7 @@ class Layouter:
         after = layout[mesh_axis]
         kind = kind_of(before, after)
         assert kind is not None, f"{before} can't become {after} at once"
-        span: Span | None = self.laid.steps[number].span
+        span = self.laid.steps[number].span or self.user
         if isinstance(before, Sharded) and isinstance(after, Whole) and node.op is None:
             self._make_room(node)
         return self._add(Step(node, (number,), layout, Conversion(kind, mesh_axis, before, after), span))

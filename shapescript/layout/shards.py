@@ -53,6 +53,8 @@ def _walk(written: Node, name: str, is_param: bool, space: Space) -> None:
             waiting.extend(operand for operand in node.operands if same_axes(operand.axes, node.axes))
 
 
-def label_of(node: Node, labels: Mapping[int, str]) -> str:
-    """What a value is called where it is shown."""
+def label_of(node: Node, names: Mapping[int, str], labels: Mapping[int, str]) -> str:
+    """What a value is called where it is shown: a gradient by its parameter, an input by its name, else by its op."""
+    if node.op is None:
+        return names.get(node.number, str(node.attributes["name"]))
     return labels.get(node.number, node.name)

@@ -230,13 +230,13 @@ def _outputs(laid: Steps) -> Iterator[str]:
                 yield f"output {place} leaves sharded"
 
 
-def faults(laid: Steps) -> list[str]:
-    """Everything that is wrong, a line each."""
+def faults(laid: Steps, only: Sequence[int] | None = None) -> list[str]:
+    """Everything that is wrong, a line each; `only`: with these steps and the outputs."""
     found = [
-        f"step {number}, {step.value!r}: {fault}"
-        for number, step in enumerate(laid.steps)
+        f"step {number}, {laid.steps[number].value!r}: {fault}"
+        for number in (range(len(laid.steps)) if only is None else only)
         for check in CHECKS
-        for fault in check(laid, number, step)
+        for fault in check(laid, number, laid.steps[number])
     ]
     return found + list(_outputs(laid))
 

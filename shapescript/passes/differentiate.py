@@ -91,6 +91,8 @@ def sweep(builder: Builder, loss: Node, by: Sequence[Node], blamed: Node) -> dic
                 total = builder.add(total, part)
             if number in ends:
                 found[number] = total
+                if total.number > loss.number and blamed.span is not None:
+                    total.span = blamed.span  # a gradient is made where it is asked for, and what it costs stands there
             for operand, part in _to_operands(builder, node, total, active):
                 pending[operand.number].append(part)
     return found
