@@ -33,6 +33,7 @@ LAYERS = (
     ("specialise",),
     ("controller",),
     ("session",),
+    ("editor",),
     ("rent",),
     ("python", "importer"),
     ("cli", "__main__"),
@@ -139,7 +140,7 @@ def loaded_after(code: str) -> set[str]:
     return set(last.split()[1:])
 
 
-@pytest.mark.parametrize("name", ["", *WITHOUT_TORCH, "session", "cli"])
+@pytest.mark.parametrize("name", ["", *WITHOUT_TORCH, "session", "editor", "cli"])
 def test_importing_a_stage_of_the_check_does_not_load_torch(name: str) -> None:
     inside = [module for module in modules() if module == name or (name and module.startswith(name + "."))]
     assert inside, f"there is no `shapescript.{name}`"
