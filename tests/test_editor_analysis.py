@@ -23,7 +23,8 @@ PATH = ROOT / "examples" / "digits" / "edited.ss"
 SNIPPETS = [
     "x", " ", "\n", "    ", "(", ")", "[", "]", ":", ",", "=", "->", "|>", '"', "#", "1", "b", "fn ", "return ", "@ ",
     "+ ", "mut ", "over=", "dim Q = 3\n", "fn g(x: [b D]) -> [b D]:\n    return x\n", "😀", "\r\n", "\t",
-    "é", "\u2028", "data ", "    y = relu(m.into)\n", "import nothing\n", "D", "(\n", "if ", "model M:\n    param w: [H] = zeros\n",
+    "é", "\u2028", "data ", "    y = relu(m.into)\n", "import nothing\n",
+    "D", "(\n", "if ", "model M:\n    param w: [H] = zeros\n",
 ]  # fmt: skip
 
 
