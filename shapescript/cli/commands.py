@@ -14,8 +14,6 @@ from shapescript.cli.rented import refuse_without_modal, run_rented
 from shapescript.cli.usage import UsageError
 from shapescript.diagnostics.formats import show
 from shapescript.diagnostics.render import wants_colour
-from shapescript.placement.compiled import compiled_for
-from shapescript.placement.kinds import Kind
 from shapescript.session import OverrideError, Session, open_session
 
 
@@ -105,35 +103,6 @@ def run_python(arguments: argparse.Namespace) -> int:
     sys.argv = [arguments.file, *arguments.arguments]
     sys.path.insert(0, str(Path(arguments.file).resolve().parent))
     runpy.run_path(arguments.file, run_name="__main__")
-    return 0
-
-
-def plan(arguments: argparse.Namespace) -> int:
-    """Shows where each function runs, with the line that made it so."""
-    session = session_of(arguments.file, arguments)
-    if session.diagnostics:
-        sys.stderr.write(show(session.diagnostics, arguments.format, wants_colour(sys.stderr, arguments.color)))
-    if session.errors:
-        return 1
-    names = list(session.typed.functions)
-    if arguments.function is not None and arguments.function not in names:
-        from shapescript.diagnostics.suggest import nearest
-
-        close = nearest(arguments.function, names)
-        hint = f"; did you mean `{close}`?" if close else ""
-        raise UsageError(f"`{arguments.file}` has no function `{arguments.function}`{hint}")
-    print(f"devices {session.typed.devices}")
-    width = max(map(len, names), default=0)
-    for name, info in session.typed.functions.items():
-        placement = next((kind for node, kind in session.placed.kinds.items() if node is info.node), None)
-        if placement is None or arguments.function not in (None, name):
-            continue
-        because = (
-            f"{placement.words}, line {placement.span.line}" if placement.span is not None else "host values alone"
-        )
-        print(f"  fn {name:<{width}}  {placement.kind.value:<10}  {because}")
-        if placement.kind is Kind.DEVICE:
-            print(f"     {'':<{width}}  {'':<10}  {compiled_for(info)}")
     return 0
 
 

@@ -7,7 +7,7 @@ on more, such as the value of an `int`, can't be foreseen: the reason is given i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,9 +83,13 @@ class NoData:
 
 
 def foresee(
-    program: TypedProgram, kinds: Mapping[tree.Function, Placement], path: Path
+    program: TypedProgram, kinds: Mapping[tree.Function, Placement], path: Path, names: Sequence[str]
 ) -> dict[str, Foreseen | str]:
-    """For each device function, by name, what it is compiled to, or why that can't be said."""
+    """For each device function of these names what it is compiled to, or why that can't be said.
+
+    Raises:
+        Error, ProgramError: a dim has no value.
+    """
     folder = path.resolve().parent
     domain = HostDomain(
         program,
@@ -97,7 +101,8 @@ def foresee(
     )
     seer = Seer(host_evaluator(domain), domain)
     found: dict[str, Foreseen | str] = {}
-    for name, info in program.functions.items():
+    for name in names:
+        info = program.functions[name]
         if isinstance(info.node, tree.Function) and domain.is_device(info.node):
             try:
                 found[name] = seer.function(info)

@@ -211,7 +211,7 @@ def show_report(found: Report, name: str, at: str) -> str:
         line, label, axes, lies, how, figures = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         rows.append(f"{line} {label}  {axes}  {lies}  {how}  {figures}{_bracket(found.sendings, number)}".rstrip())
     for span, total in sorted(found.by_line.items(), key=lambda item: item[0].start):
-        rows.append(f"    {_called(span)}: {show_total(total)}")
+        rows.append(f"    {called(span)}: {show_total(total)}")
     return "\n".join(rows) + "\n"
 
 
@@ -245,7 +245,12 @@ def _bracket(sendings: list[Sending], number: int) -> str:
     return " │" if before and after else " ┐" if after else " ┘ 1 launch"
 
 
-def _called(span: Span) -> str:
+def show_sending(each: Sending) -> str:
+    """One communication in a line, without its place."""
+    return "  ".join(cell.strip() for cell in _cells(each)[1:])
+
+
+def called(span: Span) -> str:
     """The name of the call that a span shows, or its text in short."""
     text = span.text.partition("(")[0].strip()
     return text if text.isidentifier() else f"line {span.line}"
