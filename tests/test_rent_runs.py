@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from rented import ROOT, StandIn, ended, environment, interrupt, wait_for
+from test_rent_modal import looks_right, write_program
 
 pytest.importorskip("modal", reason="the package `modal` isn't installed here: `pip install shapescript[modal]`")
 
@@ -169,6 +170,13 @@ def test_a_shapescript_program_with_its_modules(modal: StandIn, tmp_path: Path) 
     assert here.returncode == 0, here.stderr
     assert (there.status, there.output) == (0, here.stdout), there.words
     assert "numpy==" not in " ".join(modal.report()["machines"][0]["steps"]), "ShapeScript itself brings numpy"
+
+
+def test_the_program_of_the_test_on_the_real_service(modal: StandIn, tmp_path: Path) -> None:
+    write_program(tmp_path)
+    done = modal.run(tmp_path, *GPU, "--devices", "cpu", "train.ss", "50")
+    assert done.status == 0, done.words
+    looks_right(done.output, tmp_path, "none")
 
 
 def test_a_mistake_met_there_is_told_here(modal: StandIn, tmp_path: Path) -> None:
