@@ -14,10 +14,10 @@ from bench.results import Measured, Result, WorkloadResult
 
 HEAD = ("", "a step", "quartiles", "of eager", "first step", "again", "compiling", "memory")
 LEGEND = (
-    "a step: the median of the rounds ({rounds}), all contestants taking turns; of eager: the ratio of medians to eager "
-    "PyTorch's better setting; first step: from the command, nothing compiled before; again: the same later, with a "
-    "compiler's cache; compiling: what the first step took beyond a later one; memory: the peak of all its processes, "
-    "mapped files aside. * is the best setting of its kind."
+    "a step: the median of the rounds ({rounds}), all contestants taking turns; of eager: the ratio of medians to "
+    "eager PyTorch's better setting; first step: from the command, nothing compiled before; again: the same later, "
+    "with a compiler's cache; compiling: what the first step took beyond a later one; memory: the peak of all its "
+    "processes, mapped files aside. * is the best setting of its kind."
 )
 
 
