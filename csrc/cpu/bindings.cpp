@@ -59,10 +59,9 @@ class PlanBuilder {
       work.numbers.push_back({reg, bits});
     }
     for (const auto& each : ops) {
-      const auto parts = each.cast<std::vector<std::int32_t>>();
-      TileOp op{parts.at(0), parts.at(1), {0, 0, 0}};
-      for (std::size_t k = 2; k < parts.size() && k < 5; ++k) op.operands[k - 2] = parts[k];
-      work.ops.push_back(op);
+      auto [kernel, results, operands] =
+          each.cast<std::tuple<std::int32_t, std::vector<std::int32_t>, std::vector<std::int32_t>>>();
+      work.ops.push_back({kernel, std::move(results), std::move(operands)});
     }
     Put(node, fixed, std::move(work));
   }

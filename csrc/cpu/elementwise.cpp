@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <string>
 
 #include "executor.hpp"
 
@@ -13,6 +14,7 @@ namespace {
 constexpr std::int64_t kTile = 1024;          // values of a tile, where a row isn't longer
 constexpr std::int64_t kParallel = 1 << 16;   // places of a space from which threads share it
 constexpr std::size_t kLine = 64;
+constexpr std::size_t kMostOperands = 16, kMostResults = 4;
 
 // Copies `count` values of `width` bytes, the `start`th of the walk and on, side by side.
 template <class T>
@@ -83,8 +85,7 @@ class ElementwiseStep : public Step {
   struct Op {
     TileFunction function;
     Shape shape;
-    int operand_count;
-    TileOp registers;
+    std::vector<std::int32_t> results, operands;
   };
 
   void PlanRegisters(const Elementwise& work);
@@ -114,7 +115,11 @@ ElementwiseStep::ElementwiseStep(const Elementwise& work, const Binding& binding
   const std::vector<std::int64_t> outer = binding.sizes(work.outer), inner = binding.sizes(work.inner);
   for (const TileOp& op : work.ops) {
     const TileKernel& kernel = binding.kernels.tiles[op.kernel];
-    ops_.push_back({kernel.function, kernel.shape, kernel.operands, op});
+    if (static_cast<std::size_t>(kernel.operands) != op.operands.size() || op.operands.size() > kMostOperands ||
+        op.results.size() > kMostResults) {
+      throw std::invalid_argument(std::string("wrong registers of the kernel ") + kernel.name);
+    }
+    ops_.push_back({kernel.function, kernel.shape, op.results, op.operands});
   }
   bool by_rows = work.whole;
   for (const Register& reg : registers_) by_rows = by_rows || reg.extent == Extent::kRow || reg.extent == Extent::kColumn;
@@ -160,7 +165,7 @@ void ElementwiseStep::PlanRegisters(const Elementwise& work) {
   std::vector<int> last(count, -1);
   std::vector<bool> elsewhere(count, false);
   for (std::size_t i = 0; i < ops_.size(); ++i) {
-    for (int k = 0; k < ops_[i].operand_count; ++k) last[ops_[i].registers.operands[k]] = static_cast<int>(i);
+    for (const std::int32_t reg : ops_[i].operands) last[reg] = static_cast<int>(i);
   }
   for (const TileNumber& number : work.numbers) elsewhere[number.reg] = true;
   for (const Input& input : inputs_) elsewhere[input.reg] = input.direct;
@@ -204,11 +209,10 @@ void ElementwiseStep::PlanRegisters(const Elementwise& work) {
     if (!input.direct) take(static_cast<std::size_t>(input.reg));
   }
   for (std::size_t i = 0; i < ops_.size(); ++i) {
-    const auto result = static_cast<std::size_t>(ops_[i].registers.result);
     // what ends at this op may be written over by it, but for reductions and rows, which read an operand twice
     const auto release = [&] {
-      for (int k = 0; k < ops_[i].operand_count; ++k) {
-        const auto reg = static_cast<std::size_t>(ops_[i].registers.operands[k]);
+      for (const std::int32_t operand : ops_[i].operands) {
+        const auto reg = static_cast<std::size_t>(operand);
         if (last[reg] == static_cast<int>(i) && slot_[reg] >= 0 && registers_[reg].extent == Extent::kFull) {
           free.push_back({bytes_of(reg), width_[reg], slot_[reg]});
           last[reg] = -2;
@@ -216,7 +220,10 @@ void ElementwiseStep::PlanRegisters(const Elementwise& work) {
       }
     };
     if (ops_[i].shape == Shape::kEach) release();
-    if (!elsewhere[result] && slot_[result] < 0) take(result);
+    for (const std::int32_t result : ops_[i].results) {
+      const auto reg = static_cast<std::size_t>(result);
+      if (!elsewhere[reg] && slot_[reg] < 0) take(reg);
+    }
     release();
   }
 }
@@ -296,14 +303,22 @@ void ElementwiseStep::RunTile(const Context& context, const Tile& tile, std::byt
 }
 
 void ElementwiseStep::Perform(const Op& op, const Tile& tile, std::byte* const* at) const {
-  const TileOp& registers = op.registers;
-  const void* operands[3] = {nullptr, nullptr, nullptr};
-  std::int64_t step[3] = {0, 0, 0};  // in bytes from one row to the next
+  const void* operands[kMostOperands] = {};
+  const std::size_t count = op.operands.size();
+  if (op.shape == Shape::kMany) {
+    void* results[kMostResults];
+    for (std::size_t k = 0; k < op.results.size(); ++k) results[k] = at[op.results[k]];
+    for (std::size_t k = 0; k < count; ++k) operands[k] = at[op.operands[k]];
+    op.function(Places(op.results[0], tile), results, operands, nullptr, nullptr, 0);
+    return;
+  }
+  const std::int32_t to = op.results[0];
+  std::int64_t step[kMostOperands] = {};  // in bytes from one row to the next
   std::int64_t single = 0;
   bool by_row = op.shape == Shape::kReduce || op.shape == Shape::kRow || op.shape == Shape::kColumn;
-  const Extent result = registers_[registers.result].extent;
-  for (int k = 0; k < op.operand_count; ++k) {
-    const std::int32_t reg = registers.operands[k];
+  const Extent result = registers_[to].extent;
+  for (std::size_t k = 0; k < count; ++k) {
+    const std::int32_t reg = op.operands[k];
     operands[k] = at[reg];
     switch (registers_[reg].extent) {
       case Extent::kFull: step[k] = tile.columns * width_[reg]; break;
@@ -320,19 +335,19 @@ void ElementwiseStep::Perform(const Op& op, const Tile& tile, std::byte* const* 
       case Extent::kOne: single |= std::int64_t{1} << k; break;
     }
   }
-  std::byte* out = at[registers.result];
+  std::byte* out = at[to];
   if (!by_row) {
-    op.function(Places(registers.result, tile), out, operands[0], operands[1], operands[2], single);
+    op.function(Places(to, tile), out, operands[0], operands[1], operands[2], single);
     return;
   }
-  const std::int64_t width = width_[registers.result];
+  const std::int64_t width = width_[to];
   const std::int64_t out_step = result == Extent::kFull ? tile.columns * width : result == Extent::kRow ? width : 0;
   for (std::int64_t row = 0; row < tile.rows; ++row) {
     std::int64_t info = single;
     if (op.shape == Shape::kReduce) info = tile.first_column > 0;
     if (op.shape == Shape::kColumn) info = tile.first_row + row > 0;
     op.function(tile.columns, out + row * out_step, operands[0], operands[1], operands[2], info);
-    for (int k = 0; k < op.operand_count; ++k) operands[k] = static_cast<const std::byte*>(operands[k]) + step[k];
+    for (std::size_t k = 0; k < count; ++k) operands[k] = static_cast<const std::byte*>(operands[k]) + step[k];
   }
 }
 

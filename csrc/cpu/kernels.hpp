@@ -12,6 +12,7 @@ enum class Shape : std::int32_t {
   kReduce,  // dst[0] from a[0..n); `info` is 0 at the first part of a row, and dst is combined with later ones
   kRow,     // dst[0..n) from a[0..n), a whole row; b is a number in f64 (the eps of a norm)
   kColumn,  // dst[i] combined with a[i]; `info` is 0 at the first row
+  kMany,    // several results: dst is an array of their pointers and a of the operands'; numbers are one for all i
 };
 
 using TileFunction = void (*)(std::int64_t n, void* dst, const void* a, const void* b, const void* c,

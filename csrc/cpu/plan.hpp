@@ -54,8 +54,7 @@ struct Register {
 
 struct TileOp {
   std::int32_t kernel;
-  std::int32_t result;
-  std::int32_t operands[3];
+  std::vector<std::int32_t> results, operands;
 };
 
 struct TileInput {

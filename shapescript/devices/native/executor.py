@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -82,9 +82,13 @@ class NativeExecutor:
         return sorted({node.name for called in self.lowered.calls.values() for node in called.nodes})
 
     def run(
-        self, inputs: Sequence[torch.Tensor], counts: Mapping[str, int] | None = None, key: RandomKey | None = None
+        self,
+        inputs: Sequence[torch.Tensor],
+        counts: Mapping[str, int] | None = None,
+        key: RandomKey | None = None,
+        given_up: Collection[int] = (),
     ) -> list[torch.Tensor]:
-        """The outputs for these inputs.
+        """The outputs for these inputs; `given_up` are inputs that nobody needs any more, whose memory may be used.
 
         Raises:
             ProgramError: an operation met a value or a size that can't be.
@@ -101,7 +105,7 @@ class NativeExecutor:
             tensor if tensor.dtype == dtype and tensor.is_contiguous() else tensor.to(dtype).contiguous()
             for tensor, dtype in zip(inputs, self._input_dtypes, strict=True)
         ]
-        outputs = self._outputs(bound)
+        outputs = self._outputs(bound, given, given_up)
         caller = _Caller(self, bound, given, outputs, key)
         failed = self.threads.run(
             bound.native,
@@ -168,10 +172,16 @@ class NativeExecutor:
 
     # --- outputs
 
-    def _outputs(self, bound: Bound) -> list[torch.Tensor]:
-        """Memory for the outputs: what an earlier run gave and nobody holds any more, or new."""
-        found = []
-        for spare, shape, dtype in zip(bound.spare, bound.shapes, self._output_dtypes, strict=True):
+    def _outputs(
+        self, bound: Bound, inputs: Sequence[torch.Tensor] = (), given_up: Collection[int] = ()
+    ) -> list[torch.Tensor]:
+        """Memory for the outputs: an input's that was given up, an earlier output's that nobody holds, or new."""
+        found: list[torch.Tensor] = []
+        for at, (spare, shape, dtype) in enumerate(zip(bound.spare, bound.shapes, self._output_dtypes, strict=True)):
+            replaced = self.lowered.replaced.get(at)
+            if replaced in given_up and inputs[replaced].shape == shape:
+                found.append(inputs[replaced])
+                continue
             tensor = next((each for each in spare if _is_free(each)), None)
             if tensor is None:
                 tensor = torch.empty(shape, dtype=dtype)

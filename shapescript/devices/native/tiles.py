@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 
 from shapescript.devices.native.clusters import Cluster, Clusters
+from shapescript.devices.native.larger import with_larger_kernels
 from shapescript.devices.native.members import NORMS
-from shapescript.devices.native.plan import ELEMENTS, Draft, Extent, bits_of
+from shapescript.devices.native.plan import Draft, Extent
+from shapescript.devices.native.program import Op, Outside, Program
 from shapescript.devices.native.views import ONE, ZERO, View, row_major
 from shapescript.devices.reference.lowering import positions_among
 from shapescript.ir.graph import Node
@@ -20,41 +21,6 @@ from shapescript.ops.rules import number_attribute
 from shapescript.types.size import Size
 
 ViewOf = Callable[[Node], View]
-
-
-@dataclass
-class Outside:
-    """A value from outside, as a cluster reads it: a stride for each dim of the space."""
-
-    element: str
-    buffer: int
-    offset: Size
-    strides: tuple[Size, ...]
-
-
-@dataclass
-class Program:
-    """Registers and operations under construction."""
-
-    registers: list[tuple[int, int]] = field(default_factory=list)
-    inputs: list[tuple[int, Outside]] = field(default_factory=list)
-    numbers: list[tuple[int, int]] = field(default_factory=list)
-    ops: list[list[int]] = field(default_factory=list)
-    known: dict[object, int] = field(default_factory=dict)
-
-    def register(self, element: str, extent: Extent) -> int:
-        """A new register."""
-        self.registers.append((ELEMENTS[element], int(extent)))
-        return len(self.registers) - 1
-
-    def number(self, value: float | int | bool, element: str) -> int:
-        """A register that holds a number."""
-        bits = bits_of(value, element)
-        key = ("number", element, bits)
-        if key not in self.known:
-            self.known[key] = self.register(element, Extent.ONE)
-            self.numbers.append((self.known[key], bits))
-        return self.known[key]
 
 
 class TileLowering:
@@ -79,7 +45,9 @@ class TileLowering:
             self._operation(node, outside[node.number])
         views: dict[int, View] = {}
         outputs = []
-        defined = {op[1]: at for at, op in enumerate(self.program.ops)}
+        wanted = frozenset(self.made[number] for number in needed if number in self.made)
+        self.program.ops = with_larger_kernels(self.program, wanted, self.kernels)
+        defined = {reg: at for at, op in enumerate(self.program.ops) for reg in op.results}
         made: dict[int, int] = {}
         for node in cluster.nodes:
             if node.number not in needed:
@@ -100,7 +68,7 @@ class TileLowering:
             strides = [one.strides[dim] for dim in order]
             access = (one.buffer, self.draft.table.ref(one.offset), self.draft.refs(strides))
             inputs.append((reg, access))
-            last = max((at for at, op in enumerate(self.program.ops) if reg in op[2:]), default=-1)
+            last = max((at for at, op in enumerate(self.program.ops) if reg in op.operands), default=-1)
             if one.offset == ZERO and tuple(strides) == whole_strides:
                 linear[one.buffer] = max(last, linear.get(one.buffer, -1))
         node = cluster.nodes[-1]
@@ -112,7 +80,7 @@ class TileLowering:
             inputs,
             outputs,
             self.program.numbers,
-            self.program.ops,
+            [(self.kernels[op.kernel], op.results, op.operands) for op in self.program.ops],
         )
         reads = [one.buffer for _, one in self.program.inputs]
         instruction = self.draft.put(node, "tiles", "tiles", arguments, reads, list(made), cluster.fixed)
@@ -223,4 +191,4 @@ class TileLowering:
             default = 1e-5
             operands.append(self.program.number(number_attribute(node.attributes, "eps", default), "f64"))
         self.made[node.number] = self.program.register(node.element.name, extent)
-        self.program.ops.append([self.kernels[name], self.made[node.number], *operands])
+        self.program.ops.append(Op(name, (self.made[node.number],), tuple(operands)))
