@@ -20,7 +20,7 @@ import torch
 from worker_graphs import HERE, calls, pool_of, runner_of
 
 from shapescript.devices.random_key import RandomKey
-from shapescript.devices.workers.failure import WorkerFailure, words_for_exit
+from shapescript.devices.workers.failure import PoolClosed, WorkerFailure, words_for_exit
 from shapescript.devices.workers.pool import WorkerPool
 from shapescript.diagnostics.diagnostic import ProgramError
 
@@ -137,7 +137,10 @@ def test_a_worker_that_never_starts_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(starting, "BOOT", "raise SystemExit(7)")
     pool = pool_of(2)
-    with within(), pytest.raises(WorkerFailure, match="it ended by itself, with exit status 7"):
+    with (
+        within(),
+        pytest.raises(WorkerFailure, match="`, before its first step: it ended by itself, with exit status 7"),
+    ):
         pool.ask("threads")
     expect_all_gone(pool, pool.processes)
 
@@ -158,7 +161,7 @@ def test_closing_is_at_once_whatever_the_workers_do() -> None:
     assert all(gone(process) for process in processes)
     assert len(os.listdir("/proc/self/fd")) < files
     pool.close()
-    with pytest.raises(WorkerFailure, match="the workers were closed"):
+    with pytest.raises(PoolClosed):
         value.fetch()  # type: ignore[union-attr]
 
 

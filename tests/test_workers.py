@@ -22,6 +22,7 @@ from shapescript.devices.transport import Sent
 from shapescript.devices.workers import pool as pool_module
 from shapescript.devices.workers.commands import Fetch, Put, RunPlan, TakeRows, unpack
 from shapescript.devices.workers.cutting import Lie
+from shapescript.devices.workers.failure import UnknownDeadline
 from shapescript.devices.workers.pool import WorkerPool
 from shapescript.devices.workers.values import WorkerValue
 from shapescript.ir.builder import Builder
@@ -249,7 +250,7 @@ def test_a_deadline_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch
     assert pool_module.set_deadline(None) == 2.5 and pool_module.set_deadline(1.0) == 1.0
     for wrong in ("soon", "-1", "0", "nan"):
         monkeypatch.setenv("SHAPESCRIPT_DEADLINE", wrong)
-        with pytest.raises(ValueError, match="SHAPESCRIPT_DEADLINE"):
+        with pytest.raises(UnknownDeadline, match="SHAPESCRIPT_DEADLINE"):
             pool_module.set_deadline(None)
 
 

@@ -54,14 +54,19 @@ def place_of(devices: DevicesInfo | None, folder: Path) -> Place:
     """Where a program on these devices runs; several get a worker process each.
 
     Raises:
-        DeviceError: one isn't there.
+        DeviceError: one isn't there, or the deadline for its worker is no number.
     """
     found = found_devices(devices)
     assert devices is not None
     if len(found) == 1:
         return OneDevice(found[0])
     from shapescript.controller.several_devices import SeveralDevices
+    from shapescript.devices.workers.failure import UnknownDeadline
     from shapescript.devices.workers.pool import WorkerPool
 
     names = [f"{devices.kind}[{number}]" for number in devices.numbers]
-    return SeveralDevices(WorkerPool(names, folder=str(folder)), devices.split, devices.shard_params)
+    try:
+        pool = WorkerPool(names, folder=str(folder))
+    except UnknownDeadline as error:
+        raise DeviceError(str(error)) from None
+    return SeveralDevices(pool, devices.split, devices.shard_params)

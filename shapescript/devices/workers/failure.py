@@ -14,7 +14,11 @@ STOPPED = ("T", "t")
 
 
 class WorkerFailure(Exception):
-    """A device's worker failed, and with it the run; `str(error)` says all of it on one line."""
+    """A device's worker failed, and with it the run; `str(error)` says all of it on one line.
+
+    `step` is the number of the controller's call, None where there was none yet; `lines` are those of Python that led
+    to it, where it was an exception.
+    """
 
     def __init__(self, device: str, step: int | None, place: str | None, cause: str, lines: Sequence[str] = ()) -> None:
         self.device = device
@@ -22,8 +26,22 @@ class WorkerFailure(Exception):
         self.place = place
         self.cause = cause
         self.lines = tuple(lines)
-        at = "".join([f", at step {step}" if step else "", f", {place}" if place else ""])
+        at = "".join([f", at step {step}" if step else ", before its first step", f", {place}" if place else ""])
         super().__init__(f"the worker of `{device}`{at}: {cause}")
+
+
+class PoolClosed(Exception):
+    """A value is looked at, or something is asked, after the workers were ended by `close`."""
+
+    def __init__(self) -> None:
+        super().__init__("the program's workers were ended, and their values with them")
+
+
+class UnknownDeadline(ValueError):
+    """The environment asks for a deadline that is no number of seconds."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"SHAPESCRIPT_DEADLINE is `{text}`; it should be a number of seconds, such as 5")
 
 
 def words_for_exit(status: int) -> str:

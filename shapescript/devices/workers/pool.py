@@ -40,7 +40,7 @@ from shapescript.devices.workers.commands import (
     TakeRows,
 )
 from shapescript.devices.workers.cutting import Lie
-from shapescript.devices.workers.failure import WorkerFailure
+from shapescript.devices.workers.failure import PoolClosed, UnknownDeadline, WorkerFailure
 from shapescript.devices.workers.scalars import MOST, RUNS, Scalars
 from shapescript.devices.workers.segments import Segment, as_bytes
 from shapescript.devices.workers.staging import Place, Staging
@@ -409,7 +409,7 @@ class WorkerPool:
         if self._failure is not None:
             raise self._failure
         if self._closed:
-            raise WorkerFailure(self.devices[0], None, None, "the workers were closed")
+            raise PoolClosed
         try:
             if len(self._dropped) > MOST_DROPPED:
                 self._channel.post(Free(self._take_dropped()).pack())
@@ -436,7 +436,7 @@ class WorkerPool:
         if self._failure is None:
             fault = self._supervisor.wait_for_fault()
             if fault is None:
-                return WorkerFailure(self.devices[0], None, None, "the workers were closed")
+                return PoolClosed()
             self._failure = self._error_of(fault)
         return self._failure
 
@@ -469,5 +469,5 @@ def set_deadline(given: float | None) -> float:
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
-        raise ValueError(f"SHAPESCRIPT_DEADLINE is `{text}`; it should be a number of seconds, such as 5")
+        raise UnknownDeadline(text)
     return seconds

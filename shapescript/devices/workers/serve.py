@@ -77,7 +77,7 @@ class Worker:
         if native is not None and start.exchange >= 0:
             self.transport = shared_transport(start.rank, self.mesh, link, native.Mapping(start.exchange), start.spin)
         else:
-            self.transport = gloo_transport(start.rank, self.mesh, f"/proc/self/fd/{start.meeting}")
+            self.transport = gloo_transport(start.rank, self.mesh, f"/dev/fd/{start.meeting}")
         self.staging = Segment(start.staging)
         self.scalars = Scalars(Segment(start.scalars), self.mesh.count)
         self.values: dict[int, torch.Tensor] = {}

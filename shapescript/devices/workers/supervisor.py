@@ -28,6 +28,7 @@ from shapescript.devices.workers.reports import Answer, Failed, ReportReader
 TICK = 0.1
 PATIENCE = 4  # times the deadline, for a worker that isn't stopped and yet doesn't run: the machine may be very busy
 GRACE = 4.0  # at most, for the others to finish the commands before the one that failed
+FAREWELL = 0.2  # for idle workers to go by themselves
 LOST_GRACE = 3.0  # for the cause to be seen after a worker says that another doesn't answer
 
 
@@ -138,12 +139,19 @@ class Supervisor:
             self.fault = self.fault or Fault(len(self.processes), 0, None, words)
         finally:
             self._channel.end()
+            self._let_go()
             for process in self.processes:
                 process.kill()
             for process in self.processes:
                 process.wait()
             with self.news:
                 self.news.notify_all()
+
+    def _let_go(self) -> None:
+        """Workers that have nothing to do go by themselves when the channel ends, and what they printed is out."""
+        until = time.monotonic() + FAREWELL
+        while time.monotonic() < until and any(process.poll() is None for process in self.processes):
+            time.sleep(FAREWELL / 50)
 
     def _watch(self) -> Fault | None:
         """Until something is wrong, or `stop`."""
