@@ -25,6 +25,7 @@ FROM_SESSION = (
     "adam",
     "adamw",
     "check",
+    "export",
     "lion",
     "load",
     "load_checkpoint",

@@ -35,6 +35,7 @@ PUBLIC: Mapping[str, str] = {
     "load": "shapescript.python.module",
     "adam": "shapescript.python.training",
     "adamw": "shapescript.python.training",
+    "export": "shapescript.python.torch_modules",
     "lion": "shapescript.python.training",
     "load_checkpoint": "shapescript.python.training",
     "save": "shapescript.python.training",
@@ -100,6 +101,10 @@ class Session:
         if spec is None or problems:
             message = problems[0].message if problems else f"`{self.devices}` doesn't say which devices to use"
             raise OverrideError(message, tuple(problems))
+        line = Source("--devices", f"devices {self.devices}\n")  # it is held to what a line of a program is
+        wrong = check_program(line, parse(line), lambda module: None).errors
+        if wrong:
+            raise OverrideError("; ".join((f"`--devices {self.devices}`: {wrong[0].message}", *wrong[0].helps)))
         return spec
 
     @cached_property

@@ -220,7 +220,7 @@ def test_every_prefix_of_a_file_is_an_error(tmp_path: Path) -> None:
 def test_a_program_whose_checkpoint_does_not_fit_says_so(net: Any, tmp_path: Path) -> None:
     m = net.Net(seed=1)
     shapescript.save_checkpoint(tmp_path / "c", model=m, i=3)
-    with pytest.raises(shapescript.RunError, match="(?s)nothing was changed.*`m.w1` is missing.*`model.w1`") as caught:
+    with pytest.raises(CheckpointError, match="(?s)nothing was changed.*`m.w1` is missing.*`model.w1`") as caught:
         net.load_number(m, str(tmp_path / "c"))
     assert "load_checkpoint(path, mut m, mut i)" in str(caught.value)
 

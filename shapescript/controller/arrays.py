@@ -45,7 +45,8 @@ def as_tensor(value: object, where: str) -> torch.Tensor:
             return torch.tensor(value)
         array = np.asarray(value)
         if array.dtype == object or array.dtype.kind not in "biuf":
-            raise TypeError("it isn't numbers of one shape" if array.dtype == object else f"it holds {array.dtype}")
+            complex_numbers = array.dtype.kind == "c"
+            raise TypeError("its numbers are complex" if complex_numbers else "it isn't numbers of one shape")
         return from_array(array)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise DataError(f"{where} is {type(value).__name__}, which isn't a tensor: {error}") from None

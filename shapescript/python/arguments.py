@@ -247,7 +247,8 @@ class Arguments:
         try:
             data = as_tensor(value, where)
         except DataError as error:
-            raise ArgumentError(f"{error}; {of} is asked for") from None
+            reason = str(error).rpartition(": ")[2]
+            raise ArgumentError(f"{where} is {of}, and this is {type(value).__name__}: {reason}") from None
         element = of.element
         if isinstance(value, (int, float)) and not isinstance(value, bool) and not of.axes:
             if element.is_float:

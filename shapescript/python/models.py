@@ -192,6 +192,12 @@ class Model(Handle):
         with self._runtime.running():
             weights.load(self._value, path, names)
 
+    def to_torch(self, function: str) -> torch.nn.Module:
+        """A function of the program, with copies of this model's tensors, as an `nn.Module`: the same numbers."""
+        from shapescript.python.torch_modules import to_torch
+
+        return to_torch(self, function)
+
     def __copy__(self) -> Model:
         return self.__deepcopy__({})
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from shapescript.controller import checkpoint_files
-from shapescript.controller.errors import Error, RunError
+from shapescript.controller.errors import CheckpointError, DataError, DeviceError, Error, RunError, ShapeError
 from shapescript.controller.host_domain import HostDomain
 from shapescript.controller.run import start_program
 from shapescript.diagnostics.diagnostic import ProgramError
@@ -159,8 +159,15 @@ def _spread(frame: Frame, info: FunctionInfo, given: Sequence[Value]) -> None:
 
 @contextmanager
 def errors_of_python() -> Iterator[None]:
-    """A mistake at a line of the program as an error that Python code catches."""
+    """A mistake at a line of the program as an error that Python code catches.
+
+    What has a class of its own (`DataError`, `CheckpointError`) keeps it; the text shows the line in any case.
+    """
     try:
         yield
     except ProgramError as error:
-        raise RunError("\n" + render_all([error.diagnostic]), error.diagnostic) from error.__cause__
+        text = "\n" + render_all([error.diagnostic])
+        cause = error.__cause__
+        if isinstance(cause, (DataError, ShapeError, DeviceError, CheckpointError)):
+            raise type(cause)(text) from None
+        raise RunError(text, error.diagnostic) from cause

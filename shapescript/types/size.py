@@ -162,6 +162,8 @@ class Size:
         Raises:
             SizeError: an atom has no value, or the result isn't a whole number that is 0 or more.
         """
+        if not self.owes and self.atoms <= values.keys():
+            return self._whole(values)
         total = Fraction(0)
         for monomial, coefficient in self.terms:
             for atom, power in monomial:
@@ -176,6 +178,19 @@ class Size:
             kind = "a whole number" if total.denominator != 1 else "0 or more"
             raise SizeError(f"`{self}` isn't {kind}{' where ' + known if known else ''}")
         return int(total)
+
+    def _whole(self, values: Mapping[str, int]) -> int:
+        """Its value where nothing is divided: in whole numbers alone, torch's symbols for them too."""
+        total = 0
+        for monomial, coefficient in self.terms:
+            product = coefficient.numerator
+            for atom, power in monomial:
+                product = product * values[atom] ** power
+            total = total + product
+        if total < 0:
+            known = ", ".join(f"`{atom}` is {values[atom]}" for atom in sorted(self.atoms))
+            raise SizeError(f"`{self}` isn't 0 or more{' where ' + known if known else ''}")
+        return total
 
     @property
     def owes(self) -> bool:
