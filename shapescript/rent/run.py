@@ -8,6 +8,7 @@ nobody has been heard of for ten minutes.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import sys
@@ -70,9 +71,11 @@ class Rental:
 
     def in_app(self, app: Any, made: Path) -> int:
         """The life of an app: when it ends, Modal ends what it started."""
-        secrets = self.secrets()
         status, failure = INTERRUPTED, None
-        with app.run():
+        with contextlib.ExitStack() as life:
+            with Waiting("for Modal to answer"):
+                secrets = self.secrets()
+                life.enter_context(app.run())
             self.last_words = f"`modal app stop {app.app_id}` makes sure that nothing runs any more"
             self.interrupts.last_words = f"left without waiting for Modal's answer; {self.last_words}"
             try:
@@ -212,8 +215,9 @@ def estimate(request: Request) -> str:
     machine, longest = request.machine, request.timeout + TO_BRING_FILES
     most = cost(machine.gpu, machine.count, longest)
     return (
-        f"{machine} for at most {duration(request.timeout)}, and {duration(TO_BRING_FILES)} to start and send files: "
-        f"at most about {dollars(most)} by the prices of {AS_OF}, an estimate; CPUs and memory cost a little besides"
+        f"{machine} costs at most about ${math.ceil(most * 100) / 100:.2f} for {duration(longest)} "
+        f"(--timeout and {duration(TO_BRING_FILES)} to start and send files): an estimate by the GPU prices of {AS_OF}; "
+        "CPUs and memory are billed besides"
     )
 
 

@@ -76,6 +76,8 @@ def explained(error: Exception, service: Service, request: Request, doing: str) 
     """An error of the client's in a user's words; None if it isn't the client's. `doing` says what was tried."""
     errors, words = service.errors, first_line(error)
     unreachable = (errors.ConnectionError, errors.ServiceError, errors.InternalError, OSError)
+    if isinstance(error, OSError) and error.filename is not None:
+        return RentError(f"`{error.filename}` can't be read: {error.strerror}")
     image_failed = (errors.RemoteError, getattr(errors, "ImageBuildError", errors.RemoteError))
     if isinstance(error, errors.AuthError):
         return RentError(f"Modal doesn't take the token that is here ({words}): `modal setup` signs in anew")
