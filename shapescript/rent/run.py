@@ -216,7 +216,7 @@ def estimate(request: Request) -> str:
     most = cost(machine.gpu, machine.count, longest)
     return (
         f"{machine} costs at most about ${math.ceil(most * 100) / 100:.2f} for {duration(longest)} "
-        f"(--timeout and {duration(TO_BRING_FILES)} to start and send files): an estimate by the GPU prices of {AS_OF}; "
+        f"(--timeout and {duration(TO_BRING_FILES)} to start and send files), an estimate by GPU prices of {AS_OF}; "
         "CPUs and memory are billed besides"
     )
 
