@@ -272,4 +272,11 @@ fn step(mut m: Net, mut opt: AdamW[Net], batch: [b] Sample) -> ([] f64, [] f64, 
     (("C",),),
 )
 
-TEXTS = (MLP, CLIPPED, IGNORED, NORMED, CONTRASTIVE, EMBEDDED, HEADS, EXTREMES)
+AS_ONE = Text(
+    "attention, D as (H Dh)",
+    HEADS.text.replace("param w_o: [(H Dh) D]", "param w_o: [D D]"),
+    words,
+    (("H",), ("H", "F")),
+)
+
+TEXTS = (MLP, CLIPPED, IGNORED, NORMED, CONTRASTIVE, EMBEDDED, HEADS, AS_ONE, EXTREMES)

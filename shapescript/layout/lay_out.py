@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from shapescript.ir.graph import Graph, Node
 from shapescript.layout.buckets import launch_together
 from shapescript.layout.emit import emit
+from shapescript.layout.expand import with_expansions
 from shapescript.layout.laid import LaidGraph, Resting
 from shapescript.layout.masks import with_masks
 from shapescript.layout.mesh import Mesh
@@ -28,6 +29,7 @@ from shapescript.layout.policy import Policy, Splittable, batch_atoms, rest_of
 from shapescript.layout.roles import MOVES, PARTIAL_KINDS, LeafRole, is_elementwise, leaf_roles, linear_groups
 from shapescript.layout.shards import parameter_space
 from shapescript.layout.steps import Conversion, Step, Steps, kind_of, live_steps, reordered
+from shapescript.layout.unify import in_parts
 from shapescript.layout.verify import verify
 from shapescript.layout.words import SHARDED, SUMMED, WHOLE_WORD, Layout, Partial, Sharded, Split, Whole, Word
 from shapescript.ops.registry import INDEX, OWN
@@ -53,6 +55,7 @@ def lay_out(
 def lay_steps(graph: Graph, mesh: Mesh, policy: Policy, resting: Resting, padded: bool = False) -> Steps:
     """The steps, in program order."""
     batches = batch_atoms(graph)
+    graph = in_parts(with_expansions(graph, policy), policy)
     if padded:
         graph = with_masks(graph, batches)
     laid = Steps(graph, mesh, policy, resting, padded, batches=batches)

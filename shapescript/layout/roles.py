@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from shapescript.ir.graph import Node
 from shapescript.layout.words import Split, leaves_of
 from shapescript.ops.registry import INDEX, MAP, MAX, MIN, SUM, WHOLE, Role, roles_by_name
+from shapescript.ops.rules import places_over
 from shapescript.types.axes import Axis, places, same
 from shapescript.types.element import Element
+from shapescript.types.kinds import Tensor
 
 Place = tuple[int, int]
 """The number of an axis, and of a leaf within it."""
@@ -25,6 +27,10 @@ PARTIAL_KINDS = {SUM: "sum", INDEX: "sum", MAX: "max", MIN: "min"}
 
 MOVES = {"relabel", "rearrange", "slice", "pad", "negate", "refine", "stop_gradient", "flip", "roll", "whole"}
 """Ops that only move or negate data: a partial value goes on through them, whatever they could be split along."""
+
+REDUCTIONS = {"sum": SUM, "max": MAX, "min": MIN}
+BY_PLACE = {"relabel", "slice", "pad", "concat"}
+"""Ops whose roles are of places, so that an axis that stands twice is known by where it stands."""
 
 FLOAT_WIDTHS = {"bf16": 1, "f16": 1, "f32": 2, "f64": 3}
 
@@ -49,11 +55,28 @@ def leaf_roles(node: Node) -> tuple[LeafRole, ...]:
         return ()
     if node.name == "rearrange":
         return _rearranged(node)
-    found: list[LeafRole] = []
-    for role in node.op.roles(node):
-        if role.word != WHOLE and not _twice(node, role):
-            found.extend(_leaves(node, role))
-    return tuple(found)
+    if is_elementwise(node) and all(not x.axes or x.axes == node.axes for x in node.operands):
+        # Of equal axes each lines up with its own place, though two of them be the same.
+        roles = [
+            Role(axis, MAP, tuple(at if x.axes else None for x in node.operands), at)
+            for at, axis in enumerate(node.axes)
+        ]
+    elif node.name in REDUCTIONS:
+        roles = _reduced(node)
+    else:
+        roles = [role for role in node.op.roles(node) if node.name in BY_PLACE or not _twice(node, role)]
+    return tuple(leaf for role in roles if role.word != WHOLE for leaf in _leaves(node, role))
+
+
+def _reduced(node: Node) -> list[Role]:
+    """The roles of a reduction, by place."""
+    axes = node.operands[0].axes
+    gone = places_over(Tensor(axes), node.attributes)
+    kept = [at for at in range(len(axes)) if at not in gone]
+    return [
+        Role(axis, REDUCTIONS[node.name] if at in gone else MAP, (at,), kept.index(at) if at in kept else None)
+        for at, axis in enumerate(axes)
+    ]
 
 
 def _twice(node: Node, role: Role) -> bool:
