@@ -10,9 +10,10 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Protocol
 
-TOOLS = ("fmt",)
+TOOLS = ("fmt", "lsp")
 SUMMARY = """\
   fmt FILE...                    write programs in the one style
+  lsp                            the language server, which editors start
 """
 Command = Callable[[argparse.Namespace], int]
 
@@ -45,3 +46,7 @@ def add_tools(add: Add) -> None:
     part.add_argument("--check", action="store_true", help="change nothing; status 1 if a file would change")
     part.add_argument("--diff", action="store_true", help="change nothing; show what would")
     part.add_argument("files", nargs="+", metavar="FILE")
+    part = add(
+        "lsp", later("language_server", "lsp"), "The language server, which an editor starts.", "shapescript lsp"
+    )
+    part.add_argument("--stdio", action="store_true", help="the standard input and output, as always")

@@ -1,6 +1,6 @@
 """What the checker says about a program, as data.
 
-Gives `Diagnostic` and `Label`; `render.py` and `formats.py` turn them into text. A diagnostic is made where the
+Gives `Diagnostic`, `Label` and `Fix`; `render.py` and `formats.py` turn them into text. A diagnostic is made where the
 mistake is understood, with every place that explains it.
 """
 
@@ -20,10 +20,28 @@ class Label:
 
 
 @dataclass(frozen=True)
+class Edit:
+    """Text that takes the place of a span; of an empty one, it is put in there."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True)
+class Fix:
+    """What would mend a mistake: `safe` if it can't be but what was meant, so that a tool may do it unasked."""
+
+    title: str
+    edits: tuple[Edit, ...]
+    safe: bool = False
+
+
+@dataclass(frozen=True)
 class Diagnostic:
     """An error or a warning: `code` is in `codes.CODES`, `primary` is where the mistake stands.
 
-    `message` is one sentence without a full stop, names in backticks. `notes` say what is so, `helps` what to write.
+    `message` is one sentence without a full stop, names in backticks. `notes` say what is so, `helps` what to write;
+    `fixes` write it.
     """
 
     code: str
@@ -32,6 +50,7 @@ class Diagnostic:
     secondary: tuple[Label, ...] = ()
     notes: tuple[str, ...] = ()
     helps: tuple[str, ...] = ()
+    fixes: tuple[Fix, ...] = ()
 
     @property
     def severity(self) -> str:

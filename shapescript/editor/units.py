@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from shapescript.diagnostics.diagnostic import Diagnostic, Label
+from shapescript.diagnostics.diagnostic import Diagnostic, Edit, Fix, Label
 from shapescript.source import Source, Span
 from shapescript.syntax import tree
 from shapescript.syntax.parse import parse
@@ -121,14 +121,22 @@ def moved(diagnostic: Diagnostic, offset: Callable[[int], int], source: Source |
     """A diagnostic with its spans' offsets mapped, and given to another source; those of other files stay."""
     home = diagnostic.primary.span.source
 
-    def label(of: Label) -> Label:
-        span = of.span
-        if span.source is not home and source is None:
+    def span(of: Span) -> Span:
+        if of.source is not home and source is None:
             return of
-        return Label(Span(source or span.source, offset(span.start), offset(span.end)), of.words)
+        return Span(source or of.source, offset(of.start), offset(of.end))
+
+    def label(of: Label) -> Label:
+        return Label(span(of.span), of.words)
+
+    def fix(of: Fix) -> Fix:
+        return replace(of, edits=tuple(Edit(span(edit.span), edit.text) for edit in of.edits))
 
     return replace(
-        diagnostic, primary=label(diagnostic.primary), secondary=tuple(label(each) for each in diagnostic.secondary)
+        diagnostic,
+        primary=label(diagnostic.primary),
+        secondary=tuple(map(label, diagnostic.secondary)),
+        fixes=tuple(map(fix, diagnostic.fixes)),
     )
 
 
@@ -137,3 +145,6 @@ def spans_of(diagnostic: Diagnostic) -> Iterator[Span]:
     yield diagnostic.primary.span
     for label in diagnostic.secondary:
         yield label.span
+    for fix in diagnostic.fixes:
+        for edit in fix.edits:
+            yield edit.span
