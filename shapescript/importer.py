@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import Any
 
 
 class ProgramFinder:
@@ -29,7 +30,8 @@ class ProgramFinder:
                 other = PathFinder.find_spec(fullname, path)
                 if other is not None and other.origin is not None:
                     return None
-                spec = ModuleSpec(fullname, ProgramLoader(file), origin=file)
+                loader: Any = ProgramLoader(file)  # what a loader is, `importlib.abc` says, which is slow to load
+                spec = ModuleSpec(fullname, loader, origin=file)
                 spec.has_location = True
                 return spec
         return None

@@ -106,6 +106,21 @@ def run_python(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def stubs(arguments: argparse.Namespace) -> int:
+    """Writes the type stub of each program beside it; the status is 1 if one has errors."""
+    from shapescript.python.stubs import write_stub
+
+    status = 0
+    for path in arguments.files:
+        session = session_of(path, arguments)
+        if session.errors:
+            sys.stderr.write(show(session.diagnostics, arguments.format, wants_colour(sys.stderr, arguments.color)))
+            status = 1
+            continue
+        print(write_stub(session))
+    return status
+
+
 def explain(arguments: argparse.Namespace) -> int:
     """Prints the page of a code."""
     from shapescript.diagnostics.explain import NoExplanation

@@ -21,12 +21,13 @@ from shapescript.source import SourceError
 
 Command = Callable[[argparse.Namespace], int]
 
-COMMANDS = ("check", "run", "plan", "explain", "doctor", *TOOLS)
+COMMANDS = ("check", "run", "plan", "stubs", "explain", "doctor", *TOOLS)
 SUMMARY = f"""\
 commands:
   check FILE...                  check programs, run nothing
   run [OPTIONS] FILE [ARGS]      check a program, then call its `main` with ARGS
   plan FILE [FUNCTION]           where each function runs, and why
+  stubs FILE...                  write FILE.pyi, from which editors complete `import FILE`
   explain CODE                   what an error means, with a program that has it
 {TOOLS_SUMMARY}\
   doctor                         versions, devices, and what the build has
@@ -151,6 +152,9 @@ def parser() -> argparse.ArgumentParser:
     overrides(part)
     part.add_argument("file", metavar="FILE")
     part.add_argument("function", nargs="?", metavar="FUNCTION")
+    part = add("stubs", commands.stubs, "Writes a type stub, net.pyi, beside each net.ss.", "shapescript stubs net.ss")
+    part.add_argument("files", nargs="+", metavar="FILE")
+    overrides(part)
     part = add("explain", commands.explain, "Explains an error's code.", "shapescript explain E1901")
     part.add_argument("code", metavar="CODE")
     add("doctor", commands.doctor, "Says the versions, the devices and what the build has.", "shapescript doctor")
