@@ -68,7 +68,42 @@ PROBS = (((B, N), Element("f64", "Prob")), ((B, N), Element("f64", "Prob")))
 
 EXTERN = {"target": "torch.neg", "axes": (B, N), "element": F64, "place": 0}
 
+I, O, LONG, SHORT = Axis.of(2), Axis.of(3), Axis.of(6), Axis.of(3)
+MOVED: dict[str, Any] = {"spatial": (2,), "stride": (Size.of(2),), "before": (Size.of(1),)}
+CONV = {**MOVED, "channel": 1, "dilation": (Size.of(1),), "groups": Size.of(1)}
+POOL = {**MOVED, "window": (Size.of(3),)}
+WIDE, NARROW, WEIGHTS = (B, I, LONG), (B, O, SHORT), (O, I, Axis.of(3))
+
+
+def weights_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.nn.grad.conv1d_weight(x, (3, 2, 3), y, stride=2, padding=1)
+
+
+def spread(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    x = x.clone().requires_grad_(True)
+    return torch.autograd.grad(functional.max_pool1d(x, 3, 2, 1), x, dy)[0]
+
+
+def pick(x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    return z.gather(2, functional.max_pool1d(x, 3, 2, 1, return_indices=True)[1])
+
+
+def even(dy: torch.Tensor) -> torch.Tensor:
+    x = torch.zeros(3, 2, 6, dtype=dy.dtype, requires_grad=True)
+    return torch.autograd.grad(functional.avg_pool1d(x, 3, 2, 1), x, dy)[0]
+
+
 CASES: dict[str, Case] = {
+    "conv": Case(((WIDE, F64), (WEIGHTS, F64)), {**CONV, "made": O, "places": (SHORT,)},
+                 lambda x, w: functional.conv1d(x, w, stride=2, padding=1)),
+    "conv_transpose": Case(((NARROW, F64), (WEIGHTS, F64)), {**CONV, "made": I, "places": (LONG,)},
+                           lambda y, w: functional.conv_transpose1d(y, w, stride=2, padding=1, output_padding=1)),
+    "conv_weights": Case(((WIDE, F64), (NARROW, F64)), {**CONV, "axes": WEIGHTS}, weights_of),
+    "max_pool": Case(((WIDE, F64),), {**POOL, "places": (SHORT,)}, lambda x: functional.max_pool1d(x, 3, 2, 1)),
+    "max_pool_spread": Case(((WIDE, F64), ((B, I, SHORT), F64)), POOL, spread),
+    "max_pool_pick": Case(((WIDE, F64), (WIDE, F64)), {**POOL, "places": (SHORT,)}, pick),
+    "avg_pool": Case(((WIDE, F64),), {**POOL, "places": (SHORT,)}, lambda x: functional.avg_pool1d(x, 3, 2, 1)),
+    "avg_pool_spread": Case((((B, I, SHORT), F64),), {**POOL, "places": (LONG,)}, even),
     "add": two(torch.add), "subtract": two(torch.subtract), "multiply": two(torch.multiply),
     "divide": two(torch.divide), "maximum": two(torch.maximum), "minimum": two(torch.minimum),
     "power": Case((((B, N), NONNEG), ((N,), F64)), {}, torch.pow),

@@ -6,6 +6,7 @@ Importing this package fills `registry.REGISTRY`: each family registers its ops 
 from shapescript.ops import (  # noqa: F401  (they fill the registry)
     along,
     communicate,
+    convolution,
     elementwise,
     index,
     losses,

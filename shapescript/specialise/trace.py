@@ -26,6 +26,7 @@ from shapescript.types.kinds import Tensor, Type
 from shapescript.types.size import Size, SizeError
 from shapescript.types.uses import BuiltinUse, ExternUse
 
+PRODUCTS = ("contract", "conv", "conv_transpose", "attention")
 DRAWS = ("random_uniform", "random_normal", "random_integers")
 
 
@@ -36,7 +37,7 @@ class RoundingBuilder(Builder):
 
     def emit(self, op_name: str, *operands: Operand, span: Span | None = None, **attributes: object) -> Node:
         """A new node; the operands of a product first become `rounding`, and f32 again to be added up."""
-        if op_name == "contract" and self.rounding is not None:
+        if op_name in PRODUCTS and self.rounding is not None:
             operands = tuple(self._rounded(each) if isinstance(each, Node) else each for each in operands)
         return super().emit(op_name, *operands, span=span, **attributes)
 

@@ -1,9 +1,7 @@
 """Checks conv, conv_transpose, max_pool and avg_pool.
 
-Takes calls; gives types and uses made of `gather`, `where` and `contract`: each axis of `over` becomes two, the place
-in the result and the place in the window, by an index computed from both; what lies outside is filled in. `pad=same`
-gives `h/stride`, which must divide; a number gives PyTorch's size, in which `h/stride` must divide too where it isn't
-known.
+Takes calls; gives types and uses. `pad=same` gives `h/stride`, which must divide; a number gives PyTorch's size, in
+which `h/stride` must divide too where it isn't known.
 """
 
 from __future__ import annotations
@@ -22,15 +20,11 @@ from shapescript.types.check_values import (
     arguments_of,
     bare,
     finish,
-    fixed,
-    hidden_axis,
     need_over,
-    relabel,
     several_axes,
     tensor,
 )
 from shapescript.types.context import Arguments, Context, Operation
-from shapescript.types.element import I64, Element
 from shapescript.types.kinds import WRONG, Type
 from shapescript.types.size import Size, SizeError
 
@@ -120,82 +114,6 @@ def _result_size(axis: Size, kernel: Size, stride: Size, dilation: Size, pad: Si
     return exact if kind == "pool" else None
 
 
-# --- gathering -----------------------------------------------------------------------------------------------------
-
-
-class _Builder:
-    """Whole-number arithmetic on places; None goes through, since its error is reported."""
-
-    def __init__(self, context: Context, node: tree.Expr) -> None:
-        self.context, self.node = context, node
-
-    def op(self, name: str, *values: Value | None, **attributes: object) -> Value | None:
-        known = [value for value in values if value is not None]
-        return apply(self.context, self.node, name, known, **attributes) if len(known) == len(values) else None
-
-    def size(self, size: Size) -> Value | None:
-        if size.constant is not None:
-            return fixed(size.constant, I64, self.node)
-        return self.op("size", over=Axis.of(size), element=I64)
-
-    def steps(self, axis: Axis, step: Size, axes: tuple[Axis, ...]) -> Value | None:
-        """The place along an axis times a step, at each place of `axes`."""
-        scaled = self.op("multiply", self.op("iota", over=axis, element=I64), self.size(step))
-        return self.op("broadcast", scaled, axes=axes)
-
-
-def _before(build: _Builder, window: _Window) -> Value | None:
-    """How much is filled in before the axis; for `same`, the smaller half of what the window reaches over."""
-    if window.pad is not None:
-        return build.size(window.pad)
-    reach = build.size((window.kernel.size - 1) * window.dilation + 1)
-    over = build.op("subtract", reach, build.size(window.stride))
-    zero = fixed(0, I64, build.node)
-    return build.op("floor_divide", build.op("maximum", over, zero), fixed(2, I64, build.node))
-
-
-def _place(node: tree.Expr, window: _Window, at: int) -> Axis:
-    """The result's axis, under a name of its own while the windows are gathered."""
-    return hidden_axis(node, f"place{at}", window.result.size, batch=window.result.batch)
-
-
-def _gather(build: _Builder, value: Value, window: _Window, at: int, filler: float) -> Value | None:
-    """The value with an axis turned into the result's and the window's, outside of which `filler` stands."""
-    place = _place(build.node, window, at)
-    axes = (place, window.kernel)
-    along = build.steps(place, ONE if window.transposed else window.stride, axes)
-    inside = build.steps(window.kernel, window.dilation, axes)
-    zero, one = fixed(0, I64, build.node), fixed(1, I64, build.node)
-    meets: Value | None = None
-    if window.transposed:
-        wide = build.op("subtract", build.op("add", along, _before(build, window)), inside)
-        step = build.size(window.stride)
-        meets = build.op("equal", build.op("remainder", wide, step), zero)
-        index = build.op("floor_divide", wide, step)
-    else:
-        index = build.op("subtract", build.op("add", along, inside), _before(build, window))
-    length = build.size(window.axis.size)
-    good = build.op("and", build.op("greater_equal", index, zero), build.op("less", index, length))
-    good = build.op("and", good, meets) if window.transposed else good
-    last = build.op("subtract", length, one)
-    near = build.op("minimum", build.op("maximum", index, zero), last)
-    near = build.op("refine", near, element=Element.index(window.axis.size))
-    looked = build.op("gather", value, near, over=window.axis)
-    return build.op("where", good, looked, fixed(filler, value.type.element.base, build.node))
-
-
-def _all_windows(
-    build: _Builder, value: Value, windows: Sequence[_Window], filler: float
-) -> tuple[Value, dict[str, Axis]] | None:
-    """The value with every axis of `over` gathered, and the result's axis for each place's name."""
-    current: Value | None = value
-    named: dict[str, Axis] = {}
-    for at, window in enumerate(windows):
-        current = _gather(build, current, window, at, filler) if current is not None else None
-        named[str(_place(build.node, window, at))] = window.result
-    return (current, named) if current is not None else None
-
-
 # --- conv ----------------------------------------------------------------------------------------------------------
 
 
@@ -203,7 +121,7 @@ def _convolution(name: str) -> Operation:
     transposed = name == "conv_transpose"
 
     def check(context: Context, node: tree.Expr, pattern: tree.Pattern | None, arguments: Arguments) -> Type:
-        options = ["over", "stride", "pad", "dilation"] + ([] if transposed else ["groups"])
+        options = ["over", "stride", "pad", "dilation", "groups"]
         given = arguments_of(context, node, name, arguments, ["x", "w"], [], options)
         if given is None:
             return WRONG
@@ -235,36 +153,27 @@ def _convolve(
     groups = _option(context, given, "groups", ONE, 0, 1)
     if groups is None:
         return None
-    channel = _channel(context, x, w, inner, axes, groups)
-    kernels = [hidden_axis(node, f"window{at}", axis.size) for at, axis in enumerate(w.type.axes[2:])]
+    channel = _channel(context, x, w, inner, axes, ONE if transposed else groups)
+    kernels = [Axis.of(axis.size) for axis in w.type.axes[2:]]
     windows = _windows(context, node, given, axes, kernels, "transpose" if transposed else "conv")
     if channel is None or windows is None:
         return None
-    # Names of their own for the time of the product: two axes of a weight may be one ([C C 3 3]).
-    group, part, made = (
-        hidden_axis(node, "group", groups),
-        hidden_axis(node, "channel", inner.size),
-        hidden_axis(node, "made", outer.size / groups),
+    made = Axis.of(outer.size * groups) if transposed and groups != ONE else outer
+    at = x.type.axes.index(channel)
+    moved = _moved(x, windows, ("stride", "dilation"))
+    return apply(
+        context, node, "conv_transpose" if transposed else "conv", [x, w], channel=at, made=made, groups=groups, **moved
     )
-    read = Axis.merged([group, part])
-    left = relabel(context, x, tuple(read if axis is channel else axis for axis in x.type.axes))
-    flat = [leaf for axis in x.type.axes for leaf in ([group, part] if axis is channel else [axis])]
-    build = _Builder(context, node)
-    left = build.op("rearrange", left, axes=tuple(flat))
-    grouped = Axis.merged([group, made])
-    pair = (part, grouped) if transposed else (grouped, part)
-    right = build.op("relabel", w, axes=(*pair, *kernels))
-    right = build.op("rearrange", right, axes=(group, made, part, *kernels))
-    gathered = _all_windows(build, left, windows, 0.0) if left is not None else None
-    if gathered is None:
-        return None
-    value, named = gathered
-    kept = tuple(made if axis == part else axis for axis in value.type.axes if axis not in kernels)
-    product = build.op("contract", value, right, axes=kept)
-    merged = tuple(grouped if axis == made else axis for axis in kept if axis != group)
-    product = build.op("rearrange", product, axes=merged)
-    final = tuple(outer if axis == grouped else named.get(axis.name or "", axis) for axis in merged)
-    return build.op("relabel", product, axes=final)
+
+
+def _moved(x: Value, windows: Sequence[_Window], options: Sequence[str]) -> dict[str, object]:
+    """The attributes that say how the windows move."""
+    return {
+        "spatial": tuple(x.type.axes.index(window.axis) for window in windows),
+        "places": tuple(window.result for window in windows),
+        "before": tuple("same" if window.pad is None else window.pad for window in windows),
+        **{option: tuple(getattr(window, option) for window in windows) for option in options},
+    }
 
 
 def _channel(context: Context, x: Value, w: Value, inner: Axis, over: Sequence[Axis], groups: Size) -> Axis | None:
@@ -280,7 +189,7 @@ def _channel(context: Context, x: Value, w: Value, inner: Axis, over: Sequence[A
     return None
 
 
-def _pool(name: str, op: str, filler: float) -> Operation:
+def _pool(name: str) -> Operation:
     def check(context: Context, node: tree.Expr, pattern: tree.Pattern | None, arguments: Arguments) -> Type:
         given = arguments_of(context, node, name, arguments, ["x", "size"], [], ["over", "stride", "pad"])
         x = tensor(context, given["x"], f"`{name}`") if given is not None else None
@@ -292,18 +201,14 @@ def _pool(name: str, op: str, filler: float) -> Operation:
             context.report("E0509", f"`{name}` takes floats, and this is `{x.type}`", x.node)
             return WRONG
         sizes = [_option(context, given, "size", ONE, at, len(axes)) for at in range(len(axes))]
-        kernels = [hidden_axis(node, f"window{at}", size) for at, size in enumerate(sizes) if size is not None]
+        kernels = [Axis.of(size) for size in sizes if size is not None]
         windows = _windows(context, node, given, axes, kernels, "pool") if len(kernels) == len(axes) else None
-        build = _Builder(context, node)
-        gathered = _all_windows(build, x, windows, filler) if windows is not None else None
-        if gathered is None:
+        if windows is None:
             return WRONG
-        value, named = gathered
-        pooled = build.op(op, value, over=tuple(kernels))
-        if pooled is None:
-            return WRONG
-        final = tuple(named.get(axis.name or "", axis) for axis in pooled.type.axes)
-        return finish(context, node, build.op("relabel", pooled, axes=final))
+        sizes_of = tuple(kernel.size for kernel in kernels)
+        return finish(
+            context, node, apply(context, node, name, [x], window=sizes_of, **_moved(x, windows, ("stride",)))
+        )
 
     return check
 
@@ -311,6 +216,6 @@ def _pool(name: str, op: str, filler: float) -> Operation:
 FUNCTIONS: dict[str, Operation] = {
     "conv": _convolution("conv"),
     "conv_transpose": _convolution("conv_transpose"),
-    "max_pool": _pool("max_pool", "max", float("-inf")),
-    "avg_pool": _pool("avg_pool", "mean", 0.0),
+    "max_pool": _pool("max_pool"),
+    "avg_pool": _pool("avg_pool"),
 }

@@ -111,6 +111,9 @@ class Core:
             return Size.of(constant.value) if constant.value >= 0 else None
         return None
 
+    def unsound(self, size: Size) -> str | None:
+        return self.here.unsound(size)
+
     def length_of(self, axis: Axis) -> int | None:
         try:
             return axis.size.evaluate(self.program.known_sizes())

@@ -17,6 +17,7 @@ from shapescript.syntax import tree
 from shapescript.types import check_types
 from shapescript.types.axes import Axis
 from shapescript.types.kinds import Batch, ModelList, ModelOf, Tensor, Type, Wrong
+from shapescript.types.size import Size, SizeError
 from shapescript.types.typed import (
     DataInfo,
     DimInfo,
@@ -80,6 +81,19 @@ class Declarations:
         """The name that was probably meant."""
         self.suggestions_left -= 1
         return nearest(name, candidates) if self.suggestions_left >= 0 else None
+
+    def unsound(self, size: Size) -> str | None:
+        """Why a size can't be for the dims' values; None where it can, or where they aren't all known."""
+        if len(size.terms) < 2 and not size.owes:
+            return None
+        known = self.program.known_sizes()
+        if not size.atoms <= known.keys():
+            return None
+        try:
+            size.evaluate(known)
+        except SizeError as error:
+            return str(error)
+        return None
 
     # --- what names mean (check_types.Scope)
 

@@ -60,6 +60,9 @@ class Scope(Protocol):
     def module_dim(self, module: str, name: str) -> DimInfo | None:
         """A dim of an imported file."""
 
+    def unsound(self, size: Size) -> str | None:
+        """Why a size can't be for the dims' values; None where it can, or where they aren't all known."""
+
     def known_capitals(self) -> Sequence[str]:
         """Names of dims, models and data, for suggestions."""
 
@@ -174,8 +177,11 @@ def _computed_axis(scope: Scope, size: tree.Binary) -> Axis | None:
             return None
     try:
         value = compute(size.op, left.size, right.size)
+        problem = scope.unsound(value)
     except SizeError as error:
-        scope.report("E0371", str(error), size, helps=("sizes divide exactly, or the program doesn't check",))
+        problem = str(error)
+    if problem is not None:
+        scope.report("E0371", problem, size, helps=("sizes divide exactly, or the program doesn't check",))
         return None
     return Axis(None, value, (), left.batch or right.batch)
 

@@ -247,6 +247,11 @@ def finish(context: Context, node: tree.Expr, value: Value | None) -> Type:
     """Keeps the use of a node and gives its type."""
     if value is None:
         return WRONG
+    for axis in value.type.axes:
+        problem = context.unsound(axis.size) if axis.name is None else None
+        if problem is not None:
+            context.report("E0307", f"this has an axis that can't be: {problem}", node, f"`{value.type}`")
+            return WRONG
     operand = value.operand
     if isinstance(operand, OpUse):
         context.use(node, operand)

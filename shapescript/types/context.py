@@ -37,6 +37,9 @@ class Context(Protocol):
         Reports nothing.
         """
 
+    def unsound(self, size: Size) -> str | None:
+        """Why a size can't be for the dims' values; None where it can, or where they aren't all known."""
+
     def length_of(self, axis: Axis) -> int | None:
         """How long an axis is, where dims' values tell; for messages alone."""
 

@@ -12,7 +12,7 @@ few. Each output has memory of its own, whatever the graph hands through.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -21,6 +21,7 @@ import torch
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.reference import (  # noqa: F401  (they fill the table)
     lowering_collectives,
+    lowering_convolution,
     lowering_elementwise,
     lowering_python,
     lowering_random,
@@ -98,9 +99,13 @@ class Executor:
         return lines
 
     def run(
-        self, inputs: Sequence[torch.Tensor], counts: Mapping[str, int] | None = None, key: RandomKey | None = None
+        self,
+        inputs: Sequence[torch.Tensor],
+        counts: Mapping[str, int] | None = None,
+        key: RandomKey | None = None,
+        given_up: Collection[int] = (),
     ) -> list[torch.Tensor]:
-        """The outputs for these inputs.
+        """The outputs for these inputs; what is given up isn't made use of.
 
         Raises:
             ProgramError: an operation met a value or a size that can't be.
