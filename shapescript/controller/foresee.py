@@ -60,7 +60,7 @@ class NoRunner:
         self.graph = graph
         self.border = border
 
-    def run(self, inputs: object, counts: object, key: RandomKey | None) -> list[Somewhere]:
+    def run(self, inputs: object, counts: object, key: RandomKey | None, given_up: object = ()) -> list[Somewhere]:
         """There is no data."""
         raise RuntimeError("a foreseen graph can't be run")
 

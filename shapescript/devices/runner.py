@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -31,9 +31,13 @@ class Runner(Protocol):
     """A graph, ready to run. Inputs and outputs lie where the runner's devices are."""
 
     def run(
-        self, inputs: Sequence[Somewhere], counts: Mapping[str, int] | None, key: RandomKey | None
+        self,
+        inputs: Sequence[Somewhere],
+        counts: Mapping[str, int] | None,
+        key: RandomKey | None,
+        given_up: Collection[int] = (),
     ) -> Sequence[Somewhere]:
-        """The outputs."""
+        """The outputs; `given_up` are inputs that nobody needs after the run, whose memory may be used."""
 
 
 MakeRunner: TypeAlias = Callable[[Graph, Border], Runner]
@@ -43,9 +47,13 @@ class Executes(Protocol):
     """An executor of one device."""
 
     def run(
-        self, inputs: Sequence[torch.Tensor], counts: Mapping[str, int] | None = None, key: RandomKey | None = None
+        self,
+        inputs: Sequence[torch.Tensor],
+        counts: Mapping[str, int] | None = None,
+        key: RandomKey | None = None,
+        given_up: Collection[int] = (),
     ) -> list[torch.Tensor]:
-        """The outputs."""
+        """The outputs; `given_up` are inputs that nobody needs after the run, whose memory may be used."""
 
 
 class LocalRunner:
@@ -55,8 +63,12 @@ class LocalRunner:
         self.executor = executor
 
     def run(
-        self, inputs: Sequence[Somewhere], counts: Mapping[str, int] | None, key: RandomKey | None
+        self,
+        inputs: Sequence[Somewhere],
+        counts: Mapping[str, int] | None,
+        key: RandomKey | None,
+        given_up: Collection[int] = (),
     ) -> Sequence[Somewhere]:
         """The outputs."""
         here = [each if isinstance(each, torch.Tensor) else each.fetch() for each in inputs]
-        return self.executor.run(here, counts, key)
+        return self.executor.run(here, counts, key, given_up)

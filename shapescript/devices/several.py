@@ -7,7 +7,7 @@ wants is fetched and put anew. Outputs stay with the workers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
@@ -31,7 +31,11 @@ class SeveralRunner:
         self._known: dict[tuple[tuple[str, int], ...], list[Lie]] = {}
 
     def run(
-        self, inputs: Sequence[Somewhere], counts: Mapping[str, int] | None, key: RandomKey | None
+        self,
+        inputs: Sequence[Somewhere],
+        counts: Mapping[str, int] | None,
+        key: RandomKey | None,
+        given_up: Collection[int] = (),
     ) -> Sequence[Somewhere]:
         """The outputs, which are being computed."""
         if len(inputs) != len(self.laid.inputs):

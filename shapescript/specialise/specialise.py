@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from sys import getrefcount
 
 import torch
 
@@ -64,7 +65,8 @@ class Plan:
     """A specialised function: its graph after the passes, and how its outputs become a result.
 
     The outputs are the leaves of `result`, then what is written back (`written`: the argument, the place among its
-    slots, or None for a tensor argument itself), then what is shown (`shown`: the names).
+    slots, or None for a tensor argument itself), then what is shown (`shown`: the names). `replaces` has, by the number
+    of an output that is written back, the input that it replaces.
     """
 
     function: tree.Function
@@ -74,6 +76,7 @@ class Plan:
     nodes: list[Node]
     written: list[tuple[int, int | None]]
     shown: list[str]
+    replaces: Mapping[int, int]
 
 
 @dataclass
@@ -135,7 +138,7 @@ class Specialiser:
         `training`: the mode in which the call stands; what is differentiated is in training in any case.
         """
         call = self.prepare(function, arguments, frame, training)
-        outputs = call.plan.runner.run(call.tensors, call.binding.counts, key)
+        outputs = call.plan.runner.run(call.tensors, call.binding.counts, key, given_up(call))
         return self._outcome(call.plan, outputs, call.values, call.binding)
 
     def prepare(
@@ -237,7 +240,7 @@ class Specialiser:
             ) from error
         names = [name for name, _ in domain.shown]
         runner = self.make_runner(graph, border(info, form, replaces))
-        return Plan(function, graph, runner, key, nodes, written, names)
+        return Plan(function, graph, runner, key, nodes, written, names, replaces)
 
     def _count(self, info: FunctionInfo, function: tree.Function, arguments: Sequence[Value]) -> None:
         """Counts a specialisation; one too many whose `int` arguments differ gets W1806, once."""
@@ -285,6 +288,24 @@ class Specialiser:
             assert isinstance(old, DeviceTensor)
             owner[name] = DeviceTensor(tensor.held, old.axes, old.element, old.sizes)
         return Outcome(result, replaced, list(zip(plan.shown, tensors[shown_from:], strict=True)))
+
+
+def given_up(call: Call) -> list[int]:
+    """The inputs that are replaced by outputs and that nobody else holds, neither as a value nor its memory."""
+    plan = call.plan
+    first = len(plan.nodes) - len(plan.shown) - len(plan.written)
+    slots = {at: list(slots_of(call.values[at])) for at, place in plan.written if place is not None}
+    found = []
+    for number, (at, place) in enumerate(plan.written):
+        given = plan.replaces.get(first + number)
+        if place is None or given is None:
+            continue
+        owner, name = slots[at][place]
+        value = owner[name]
+        # the slot and `value`; the value and `call.tensors`; each with the question itself
+        if isinstance(value, DeviceTensor) and getrefcount(value) == 3 and getrefcount(value.held) == 3:
+            found.append(given)
+    return found
 
 
 def border(info: FunctionInfo, form: Hashable, replaces: Mapping[int, int]) -> Border:

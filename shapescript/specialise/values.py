@@ -169,7 +169,9 @@ def flatten(value: Value, form: Callable[[object], Hashable | None]) -> tuple[Ha
                 return Known(type(at).__name__, at)
         raise TypeError(f"{type(at).__name__} isn't a value that goes to a device")
 
-    return walk(value), leaves
+    key = walk(value)
+    del walk  # it refers to itself: the leaves would be held until the next collection, and their memory not given up
+    return key, leaves
 
 
 def owners(key: Hashable, owner: str = "value", path: str = "") -> Iterator[tuple[str, str]]:

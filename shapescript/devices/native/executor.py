@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -179,8 +180,12 @@ class NativeExecutor:
         found: list[torch.Tensor] = []
         for at, (spare, shape, dtype) in enumerate(zip(bound.spare, bound.shapes, self._output_dtypes, strict=True)):
             replaced = self.lowered.replaced.get(at)
-            if replaced in given_up and inputs[replaced].shape == shape:
-                found.append(inputs[replaced])
+            if replaced is not None:
+                given = inputs[replaced] if replaced in given_up else None
+                if given is None or _made.get(id(given)) is not given or not _is_free(given):
+                    given = torch.empty(shape, dtype=dtype)
+                    _made[id(given)] = given
+                found.append(given)
                 continue
             tensor = next((each for each in spare if _is_free(each)), None)
             if tensor is None:
@@ -204,10 +209,13 @@ SMALLEST_KEPT = 1024
 """From how many values on an output's memory is kept for later runs."""
 MOST_SPARE = 3
 
+_made: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
+"""Tensors whose memory is nobody's but ours: what came from Python may be an array's of the user."""
+
 
 def _is_free(tensor: torch.Tensor) -> bool:
-    """Whether nobody but the list of spare memory holds a tensor's storage."""
-    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) <= 2  # the tensor's, and the one asked here
+    """Whether no other tensor has this one's memory."""
+    return bool(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) <= 2)  # its own, and the one asked here
 
 
 class _Caller:
