@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shapescript.controller import checkpoint_files
-from shapescript.controller.errors import Error, ShapeError, WorkerError
+from shapescript.controller.errors import Error, ShapeError
+from shapescript.controller.failures import failures_told
 from shapescript.controller.find_devices import found_devices, place_of
 from shapescript.controller.host_domain import HostDomain, host_evaluator
 from shapescript.controller.output import Output
 from shapescript.controller.placing import Place
 from shapescript.controller.python_modules import attribute, call_python, import_python
-from shapescript.devices.workers.failure import WorkerFailure
 from shapescript.diagnostics.render import render_all
 from shapescript.placement.kinds import Kind, Placement
 from shapescript.specialise.evaluator import Evaluator
@@ -61,12 +61,11 @@ def run_program(
             raise Error(f"`main` also needs `{parameter.name}`")
     complete = False
     try:
-        evaluator.run(frame, arguments)
-        checkpoint_files.finish()
-        domain.place.finish()
+        with failures_told():
+            evaluator.run(frame, arguments)
+            checkpoint_files.finish()
+            domain.place.finish()
         complete = True
-    except WorkerFailure as failure:
-        raise WorkerError("\n".join((str(failure), *failure.lines))) from None
     finally:
         try:
             output.close(complete)

@@ -17,6 +17,7 @@ import torch
 
 from shapescript.controller import checkpoint_files
 from shapescript.controller.errors import CheckpointError, DataError, DeviceError, Error, RunError, ShapeError
+from shapescript.controller.failures import failures_told
 from shapescript.controller.host_domain import HostDomain
 from shapescript.controller.run import start_program
 from shapescript.diagnostics.diagnostic import ProgramError
@@ -144,7 +145,10 @@ def _end(domain: HostDomain) -> None:
     try:
         checkpoint_files.finish()
     finally:
-        domain.output.close()
+        try:
+            domain.output.close()
+        finally:
+            domain.place.close()
 
 
 def _spread(frame: Frame, info: FunctionInfo, given: Sequence[Value]) -> None:
@@ -164,7 +168,8 @@ def errors_of_python() -> Iterator[None]:
     What has a class of its own (`DataError`, `CheckpointError`) keeps it; the text shows the line in any case.
     """
     try:
-        yield
+        with failures_told():
+            yield
     except ProgramError as error:
         text = "\n" + render_all([error.diagnostic])
         cause = error.__cause__
