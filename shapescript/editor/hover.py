@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from shapescript.editor.analysis import Analysis
 from shapescript.editor.find_names import item_at, occurrence_at
 from shapescript.editor.lines import line_facts
-from shapescript.editor.symbols import Occurrence, Symbol, declared, field_info
+from shapescript.editor.symbols import Occurrence, Symbol, declared, field_info, owner_of
 from shapescript.editor.vocabulary import TYPES, describe
 from shapescript.placement.kinds import Placement
 from shapescript.source import Source
@@ -98,7 +98,11 @@ def about(analysis: Analysis, found: Occurrence) -> str:
             if info is None:
                 return ""
             word = f"{info.word} " if info.word else ""
-            return "\n\n".join([code(f"{word}{symbol.name}: {info.type}"), f"a field of `{symbol.owner}`"])
+            owner = owner_of(program, symbol)
+            written = info.node.type
+            source = owner.source if owner is not None else None
+            kind = source.text[written.start : written.end] if source is not None else str(info.type)
+            return "\n\n".join([code(f"{word}{symbol.name}: {kind}"), f"a field of `{symbol.owner}`"])
         case "member":
             return code(f"{symbol.module}.{symbol.name}") + "\n\nPython, called in the controller"
         case "import":
