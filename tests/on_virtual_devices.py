@@ -5,7 +5,7 @@ For the tests of layouts. `VirtualPlace` stands in the place of a program's devi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -83,7 +83,11 @@ class OnVirtualDevices:
         return self.devices.sent
 
     def run(
-        self, inputs: Sequence[torch.Tensor], counts: Mapping[str, int] | None = None, key: RandomKey | None = None
+        self,
+        inputs: Sequence[torch.Tensor],
+        counts: Mapping[str, int] | None = None,
+        key: RandomKey | None = None,
+        given_up: Collection[int] = (),
     ) -> list[torch.Tensor]:
         laid, counts = self.laid, dict(counts or {})
         sizes = {**self.logical.sizes, **counts}

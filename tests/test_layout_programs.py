@@ -1,6 +1,6 @@
 """Whole programs on virtual devices train as on one: split, padded, sharded, on meshes, in f64.
 
-Each step's results and, at the end, each parameter are compared. Batches are of 7, 5, 2 and 1 examples, so that parts
+Each step's results and, at the end, each parameter are compared. Batches are of 7, 2 and 1 examples, so that parts
 are uneven and some empty; in the padded graphs what isn't a real row is nan, or far out of any range.
 """
 
@@ -16,7 +16,7 @@ from programs import Program, tensors
 
 from shapescript.layout.mesh import Mesh
 
-ROWS = (7, 5, 2, 1)
+ROWS = (7, 2, 1)
 BY_NAME = {text.name: text for text in TEXTS}
 
 
@@ -60,7 +60,7 @@ def test_data_parallel(name: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-@pytest.mark.parametrize("n", [1, 3, 5])
+@pytest.mark.parametrize("n", [1, 3])
 def test_padded(name: str, n: int) -> None:
     compare(name, Ways(Mesh((n,)), padded=True, room=3))
 
@@ -74,6 +74,5 @@ def test_sharded(name: str, n: int) -> None:
 @pytest.mark.parametrize(("name", "splits"), [(text.name, splits) for text in TEXTS for splits in text.splits])
 def test_split(name: str, splits: tuple[str, ...]) -> None:
     compare(name, Ways(Mesh((2,)), splits))
-    compare(name, Ways(Mesh((2,)), splits, shard=True, padded=True, room=1))
+    compare(name, Ways(Mesh((2, 3)), splits, shard=True, padded=True, room=1))
     compare(name, Ways(Mesh((3, 2)), splits))
-    compare(name, Ways(Mesh((2, 3)), splits, shard=True))

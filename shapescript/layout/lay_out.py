@@ -3,7 +3,8 @@
 Takes a differentiated, simplified logical graph, a mesh, a policy and how inputs and outputs rest; gives a
 `LaidGraph`. For each op and each mesh axis, the first that fits:
 
-1. a partial operand of a linear group, used once: the whole group partial, and so is the result;
+1. a partial operand of a linear group, used once: the whole group partial, and so is the result; and likewise for
+   partial greatest values and their `maximum`;
 2. a leaf of the op's index space that the policy splits: operands that have it are split, and so is the result,
    or it is partial where the leaf is gone;
 3. elementwise on shards of parameters, their state and their gradients: sharded; their sum over all axes: partial;
@@ -26,7 +27,7 @@ from shapescript.layout.laid import LaidGraph, Resting
 from shapescript.layout.masks import with_masks
 from shapescript.layout.mesh import Mesh
 from shapescript.layout.policy import Policy, Splittable, batch_atoms, rest_of
-from shapescript.layout.roles import MOVES, PARTIAL_KINDS, LeafRole, is_elementwise, leaf_roles, linear_groups
+from shapescript.layout.roles import EXTREMES, MOVES, PARTIAL_KINDS, LeafRole, is_elementwise, leaf_roles, linear_groups
 from shapescript.layout.shards import parameter_space
 from shapescript.layout.steps import Conversion, Step, Steps, kind_of, live_steps, reordered
 from shapescript.layout.unify import in_parts
@@ -197,6 +198,9 @@ class Layouter:
             return [SUMMED if i in partial else WHOLE_WORD for i in range(len(seen))], SUMMED
         if chosen is not None:
             return split_along(*chosen)
+        extreme = self._goes_on_extreme(node, seen)
+        if extreme is not None:
+            return list(seen), extreme
         sharded = self._on_shards(node, mesh_axis, seen)
         if sharded is not None:
             return sharded
@@ -226,6 +230,15 @@ class Layouter:
             if group & lazy and all(seen[i] == SUMMED or isinstance(seen[i], Whole) for i in group):
                 return group
         return None
+
+    def _goes_on_extreme(self, node: Node, seen: Sequence[Word]) -> Word | None:
+        """The greater of partial greatest values is one too, and a whole value is a partial one as it is."""
+        word = EXTREMES.get(node.name)
+        if word is None or word not in seen or any(each != word and not isinstance(each, Whole) for each in seen):
+            return None
+        held = [operand for operand, each in zip(node.operands, seen, strict=True) if each == word]
+        small = all(self._used_once(operand) and len(node.axes) <= len(operand.axes) for operand in held)
+        return word if small else None
 
     def _used_once(self, node: Node) -> bool:
         if node.name == "mask" and self.uses[node.operands[0].number] != 1:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shapescript.ir.graph import Node
-from shapescript.layout.words import Split, leaves_of
+from shapescript.layout.words import Partial, Split, Word, leaves_of
 from shapescript.ops.registry import INDEX, MAP, MAX, MIN, SUM, WHOLE, Role, roles_by_name
 from shapescript.ops.rules import places_over
 from shapescript.types.axes import Axis, places, same
@@ -27,6 +27,9 @@ PARTIAL_KINDS = {SUM: "sum", INDEX: "sum", MAX: "max", MIN: "min"}
 
 MOVES = {"relabel", "rearrange", "slice", "pad", "negate", "refine", "stop_gradient", "flip", "roll", "whole"}
 """Ops that only move or negate data: a partial value goes on through them, whatever they could be split along."""
+
+EXTREMES: dict[str, Word] = {"maximum": Partial("max"), "minimum": Partial("min")}
+"""Ops that may work on partial greatest or least values."""
 
 REDUCTIONS = {"sum": SUM, "max": MAX, "min": MIN}
 BY_PLACE = {"relabel", "slice", "pad", "concat"}

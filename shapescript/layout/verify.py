@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from shapescript.ir.graph import Node
 from shapescript.layout.masks import IDENTITIES, WHOLE_IDENTITIES, padded_leaves, whole_masked
 from shapescript.layout.policy import atom_of, rest_of
-from shapescript.layout.roles import PARTIAL_KINDS, is_elementwise, leaf_roles, linear_groups
+from shapescript.layout.roles import EXTREMES, PARTIAL_KINDS, is_elementwise, leaf_roles, linear_groups
 from shapescript.layout.steps import KINDS, Step, Steps
 from shapescript.layout.words import (
     SHARDED,
@@ -93,12 +93,18 @@ def _masked(node: Node, operands: Sequence[Word], result: Word) -> bool:
     return isinstance(result, (Whole, Split)) or (result == SUMMED and node.attributes["value"] == 0)
 
 
+def _of_extremes(node: Node, operands: Sequence[Word], result: Word) -> bool:
+    """A whole value is a partial greatest one too, the same on each device."""
+    return result == EXTREMES.get(node.name) and all(word == result or isinstance(word, Whole) for word in operands)
+
+
 RULES: tuple[Callable[[Node, Sequence[Word], Word], bool], ...] = (
     _along_a_leaf,
     _in_a_linear_group,
     _on_shards,
     _filled,
     _masked,
+    _of_extremes,
 )
 
 
