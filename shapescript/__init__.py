@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what editors know; at run time `__getattr__` fetches each when it is asked for
+    from shapescript.controller.data_files import open_data as open_data
     from shapescript.controller.datasets import TensorDataset as TensorDataset
     from shapescript.controller.datasets import Windows as Windows
     from shapescript.controller.errors import ArgumentError as ArgumentError
@@ -53,6 +54,7 @@ FROM_SESSION = (
     "lion",
     "load",
     "load_checkpoint",
+    "open_data",
     "save",
     "save_checkpoint",
     "sgd",

@@ -48,6 +48,7 @@ PUBLIC: Mapping[str, str] = {
     "ShapeError": "shapescript.controller.errors",
     "WorkerError": "shapescript.controller.errors",
     "TensorDataset": "shapescript.controller.datasets",
+    "open_data": "shapescript.controller.data_files",
     "Windows": "shapescript.controller.datasets",
 }
 """What Python finds here by name, and the module that has it."""

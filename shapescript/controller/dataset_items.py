@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from shapescript.controller.arrays import as_tensor, fitted, sizes_text
+from shapescript.controller.arrays import as_tensor, fitted, from_array, sizes_text
 from shapescript.controller.errors import DataError
 from shapescript.devices.dtypes import DTYPES
 from shapescript.types.axes import show_axes
@@ -85,26 +87,51 @@ class TensorDataset:
 
 
 class Windows:
-    """Windows of a text's tokens: item i has `x`, tokens i up to i + length, and `y`, the same one place later."""
+    """Windows of a text's tokens: item i has `x`, `length` tokens from i * `stride`, and `y`, the same one place later.
 
-    def __init__(self, tokens: object, length: int) -> None:
-        self.tokens = as_tensor(tokens, "the tokens")
+    The tokens may be an array that lies in a file; nothing but what a batch needs is read. `names` are the fields'.
+    """
+
+    def __init__(self, tokens: object, length: int, stride: int = 1, names: tuple[str, str] = ("x", "y")) -> None:
+        self.tokens = tokens if isinstance(tokens, (torch.Tensor, np.ndarray)) else as_tensor(tokens, "the tokens")
         self.length = length
-        if length < 1:
-            raise DataError(f"a window holds one token or more, and this is {length}")
+        self.stride = stride
+        self.names = names
+        if length < 1 or stride < 1:
+            what, number = ("a window holds", length) if length < 1 else ("the stride of windows is", stride)
+            raise DataError(f"{what} one token or more, and this is {number}")
         if self.tokens.ndim != 1:
             raise DataError(
                 f"the tokens of `Windows` should have one axis, and have shape {sizes_text(self.tokens.shape)}"
             )
 
     def __len__(self) -> int:
-        return max(0, len(self.tokens) - self.length)
+        return max(0, (len(self.tokens) - self.length - 1) // self.stride + 1)
 
     def __getitem__(self, place: int) -> Rows:
         if not 0 <= place < len(self):
             raise IndexError(place)
-        end = place + self.length
-        return {"x": self.tokens[place:end], "y": self.tokens[place + 1 : end + 1]}
+        return {name: column[0] for name, column in self.rows(np.asarray([place])).items()}
+
+    def rows(self, numbers: NDArray[np.int64]) -> Rows:
+        """The windows of these numbers."""
+        places = numbers[:, None] * self.stride + np.arange(self.length + 1)
+        if isinstance(self.tokens, np.ndarray):
+            found = from_array(np.asarray(self.tokens[places]))
+        else:
+            found = self.tokens[torch.from_numpy(places)]
+        return {self.names[0]: found[:, :-1], self.names[1]: found[:, 1:]}
+
+
+def in_tensors(value: object) -> object:
+    """A dataset of Hugging Face that gives lists, as one that gives tensors; anything else as it is."""
+    if type(value).__module__.partition(".")[0] != "datasets" or not hasattr(value, "with_format"):
+        return value
+    asked: object = getattr(value, "format", None)
+    if isinstance(asked, Mapping) and asked.get("type") is not None:
+        return value
+    made: object = value.with_format("torch")
+    return made
 
 
 def columns_of(value: object) -> Mapping[str, torch.Tensor] | Sequence[torch.Tensor] | None:

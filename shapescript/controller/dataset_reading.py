@@ -59,7 +59,10 @@ class Reader:
                 index = torch.from_numpy(np.ascontiguousarray(numbers))
                 return {name: column.index_select(0, index) for name, column in self.columns.items()}
             if hasattr(self.source, "rows"):
-                return self.checker.columns(self.source.rows(numbers))
+                try:
+                    return self.checker.columns(self.source.rows(numbers))
+                except DataError:
+                    pass  # said again below, by item
         return self.side_by_side(self.items(numbers), numbers)
 
     def items(self, numbers: Numbers) -> list[object]:

@@ -31,6 +31,7 @@ from shapescript.controller.dataset_items import (
     Windows,
     columns_of,
     field_specs,
+    in_tensors,
 )
 from shapescript.controller.dataset_reading import DROPPED, Reader, Step
 from shapescript.controller.errors import DataError
@@ -43,6 +44,10 @@ Gather: TypeAlias = Callable[[Rows, Order], Mapping[str, Somewhere]]
 """Takes the rows of these numbers out of columns, which never change."""
 
 __all__ = ["Batches", "Dataset", "FieldSpec", "TensorDataset", "Windows", "field_specs", "permutation"]
+
+
+class UnknownLength(DataError, TypeError):
+    """The length of an iterable; a `TypeError`, for `list` asks for a length and goes on without."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +85,7 @@ class Dataset:
             if value.checker.fields != checker.fields:
                 raise DataError(f"this is a dataset of `{value.checker.name}`, not of `{data}`")
             return value
+        value = in_tensors(value)
         columns = columns_of(value)
         if columns is not None:
             rows = ready_columns(value, columns, checker, place)
@@ -98,7 +104,7 @@ class Dataset:
         if self.order is not None:
             return len(self.order)
         if not isinstance(self.source, Sized):
-            raise DataError("this dataset is an iterable, which doesn't know how many examples it has")
+            raise UnknownLength("this dataset is an iterable, which doesn't know how many examples it has")
         end = len(self.source) if self.last is None else min(len(self.source), self.last)
         return max(0, end - self.first)
 
