@@ -199,6 +199,8 @@ PYBIND11_MODULE(_executor, module) {
       .def("run", &Executor::Run)
       .def("profile", &Executor::Profile);
   module.def("kernel_numbers", &KernelNumbers, "The kernels on tiles, by name.");
+  module.def("has_kernels", [](const std::string& name) { return KernelsNamed(name.c_str()) != nullptr; },
+             "Whether this machine can run the kernels of an instruction set.");
   module.def("kernel_set", [] { return Kernels().name; }, "The instruction set whose kernels are used.");
   module.def("use_blas_of", &UseBlasOf, "Takes matrix products from a library that is loaded.");
 }
