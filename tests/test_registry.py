@@ -68,11 +68,18 @@ PROBS = (((B, N), Element("f64", "Prob")), ((B, N), Element("f64", "Prob")))
 
 EXTERN = {"target": "torch.neg", "axes": (B, N), "element": F64, "place": 0}
 
-I, O, LONG, SHORT = Axis.of(2), Axis.of(3), Axis.of(6), Axis.of(3)
+READ, MADE, LONG, SHORT = Axis.of(2), Axis.of(3), Axis.of(6), Axis.of(3)
 MOVED: dict[str, Any] = {"spatial": (2,), "stride": (Size.of(2),), "before": (Size.of(1),)}
 CONV = {**MOVED, "channel": 1, "dilation": (Size.of(1),), "groups": Size.of(1)}
 POOL = {**MOVED, "window": (Size.of(3),)}
-WIDE, NARROW, WEIGHTS = (B, I, LONG), (B, O, SHORT), (O, I, Axis.of(3))
+WIDE, NARROW, WEIGHTS = (B, READ, LONG), (B, MADE, SHORT), (MADE, READ, Axis.of(3))
+
+
+HEADS = {"over": M, "feature": D, "axes": (B, N, D)}
+
+
+def attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(q, k, v)
 
 
 def weights_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -94,16 +101,17 @@ def even(dy: torch.Tensor) -> torch.Tensor:
 
 
 CASES: dict[str, Case] = {
-    "conv": Case(((WIDE, F64), (WEIGHTS, F64)), {**CONV, "made": O, "places": (SHORT,)},
+    "attention": Case((((B, N, D), F64), ((B, M, D), F64), ((B, M, D), F64)), HEADS, attended),
+    "conv": Case(((WIDE, F64), (WEIGHTS, F64)), {**CONV, "made": MADE, "places": (SHORT,)},
                  lambda x, w: functional.conv1d(x, w, stride=2, padding=1)),
-    "conv_transpose": Case(((NARROW, F64), (WEIGHTS, F64)), {**CONV, "made": I, "places": (LONG,)},
+    "conv_transpose": Case(((NARROW, F64), (WEIGHTS, F64)), {**CONV, "made": READ, "places": (LONG,)},
                            lambda y, w: functional.conv_transpose1d(y, w, stride=2, padding=1, output_padding=1)),
     "conv_weights": Case(((WIDE, F64), (NARROW, F64)), {**CONV, "axes": WEIGHTS}, weights_of),
     "max_pool": Case(((WIDE, F64),), {**POOL, "places": (SHORT,)}, lambda x: functional.max_pool1d(x, 3, 2, 1)),
-    "max_pool_spread": Case(((WIDE, F64), ((B, I, SHORT), F64)), POOL, spread),
+    "max_pool_spread": Case(((WIDE, F64), ((B, READ, SHORT), F64)), POOL, spread),
     "max_pool_pick": Case(((WIDE, F64), (WIDE, F64)), {**POOL, "places": (SHORT,)}, pick),
     "avg_pool": Case(((WIDE, F64),), {**POOL, "places": (SHORT,)}, lambda x: functional.avg_pool1d(x, 3, 2, 1)),
-    "avg_pool_spread": Case((((B, I, SHORT), F64),), {**POOL, "places": (LONG,)}, even),
+    "avg_pool_spread": Case((((B, READ, SHORT), F64),), {**POOL, "places": (LONG,)}, even),
     "add": two(torch.add), "subtract": two(torch.subtract), "multiply": two(torch.multiply),
     "divide": two(torch.divide), "maximum": two(torch.maximum), "minimum": two(torch.minimum),
     "power": Case((((B, N), NONNEG), ((N,), F64)), {}, torch.pow),

@@ -5,6 +5,7 @@ Importing this package fills `registry.REGISTRY`: each family registers its ops 
 
 from shapescript.ops import (  # noqa: F401  (they fill the registry)
     along,
+    attention,
     communicate,
     convolution,
     elementwise,

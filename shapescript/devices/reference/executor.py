@@ -20,6 +20,7 @@ import torch
 
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.reference import (  # noqa: F401  (they fill the table)
+    lowering_attention,
     lowering_collectives,
     lowering_convolution,
     lowering_elementwise,
