@@ -267,11 +267,10 @@ def tensor_lines(model: ModelValue, runtime: Runtime, indent: str) -> Iterator[t
 
 
 def lies(tensor: DeviceTensor) -> str:
-    """How a tensor lies on the devices."""
-    if isinstance(tensor.held, torch.Tensor):
-        return "  whole"
-    layout = getattr(tensor.held, "layout", None)
-    return f"  {layout}" if layout is not None else ""
+    """How a tensor lies on the devices: whole, or what is split or sharded."""
+    lie = getattr(tensor.held, "lie", None)
+    words = [str(word) for word in lie.layout] if lie is not None else []
+    return "  " + (", ".join(word for word in words if word != "whole") or "whole")
 
 
 def numel(tensor: DeviceTensor) -> int:
