@@ -1,4 +1,8 @@
-"""What the tests of rented runs share: the stand-in as a process, and the command line as a user starts it."""
+"""What the tests of rented runs share: the stand-in as a process, and the command line as a user starts it.
+
+The newest `modal` is tested with the others. The oldest lies in an environment of its own, which a .pth file lets see
+this one's packages: `SHAPESCRIPT_TEST_MODAL_PYTHON=oldest/bin/python pytest tests/test_rent_runs.py`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 PYTHON = os.environ.get("SHAPESCRIPT_TEST_MODAL_PYTHON", sys.executable)
 """The Python that has the `modal` to test: CI has the newest, one with the oldest is named by hand."""
-PACE = {"files": 0.4, "watch": 0.5, "silence": 4, "grace": 3}
+PACE = {"files": 1, "watch": 0.5, "silence": 4, "grace": 3}
 
 
 def environment(**more: str) -> dict[str, str]:
