@@ -13,6 +13,7 @@ from layout_programs import TEXTS, Text, digits
 from on_virtual_devices import OnVirtualDevices, VirtualPlace, Ways
 from programs import Program
 
+from shapescript.devices.reference.executor import Executor
 from shapescript.ir.builder import Builder
 from shapescript.ir.graph import Graph, Node
 from shapescript.layout.laid import LaidGraph, Resting
@@ -25,7 +26,7 @@ from shapescript.layout.verify import WrongLayout, faults, legal, verify
 from shapescript.layout.words import SHARDED, SUMMED, WHOLE_WORD, Layout, Partial, Split, Word, leaves_of, local_axes
 from shapescript.passes.simplify import simplify
 from shapescript.types.axes import Axis
-from shapescript.types.element import F32
+from shapescript.types.element import F32, F64
 from shapescript.types.size import Size
 
 # --- meshes and parts ------------------------------------------------------------------------------------------------
@@ -279,3 +280,70 @@ def test_what_is_not_linear_is_never_partial() -> None:
 def test_layouts_are_shown_in_words() -> None:
     layout: Layout = (Split("b", 0), WHOLE_WORD, SUMMED, SHARDED)
     assert [str(word) for word in layout] == ["b split", "whole", "partial sum", "sharded"]
+
+
+# --- along a split dim, and in shards ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp", "argmax", "argmin", "layer_norm", "rms_norm"])
+def test_what_is_taken_apart_gives_the_same_on_strange_rows(name: str) -> None:
+    d, rows = Axis.named("D"), Axis.named("b", batch=True)
+    graph = Graph(sizes={"D": 4})
+    b = Builder(graph)
+    x = graph.input("x", (rows, d), F64)
+    over = (d,) if name in ("logsumexp", "layer_norm", "rms_norm") else d
+    attributes = {"eps": 1e-5} if name.endswith("norm") else {}
+    graph.outputs = [b.emit(name, x, over=over, **attributes)]
+    low, high = -float("inf"), float("inf")
+    value = torch.tensor(
+        [[low] * 4, [1.0, low, 2.0, 2.0], [1e308, -1e308, 0.0, 1.0], [3.0] * 4, [high, 1.0, 2.0, low]],
+        dtype=torch.float64,
+    )
+    if name.startswith("arg"):
+        value = torch.cat([value, torch.tensor([[1.0, float("nan"), high, float("nan")]], dtype=torch.float64)])
+    if name.endswith("norm"):
+        value = value[3:4]
+    wanted = Executor(graph).run([value], {"b": len(value)})[0]
+    devices = OnVirtualDevices(graph, Resting(("rows",)), Ways(Mesh((3,)), ("D",)))
+    found = devices.run([value], {"b": len(value)})[0]
+    assert torch.equal(found, wanted) or torch.allclose(found, wanted, rtol=1e-12, atol=0, equal_nan=True)
+
+
+BLOCKS = Text(
+    "twelve blocks",
+    """
+dim D = 32
+dim L = 12
+
+model Block:
+    param w: [D D] f64 = normal(std=0.2)
+
+model Net:
+    blocks: [L] Block
+
+data Sample:
+    x: [D] f64
+
+fn loss(m: Net, batch: [b] Sample) -> [] f64:
+    x = batch.x
+    for block in m.blocks:
+        x = tanh(x @ block.w)
+    return mean(square(x), over=[b D])
+
+fn step(mut m: Net, mut opt: AdamW[Net], batch: [b] Sample) -> [] f64:
+    l, g = value_and_grad(loss, m, batch)
+    update(mut m, mut opt, g)
+    return l
+""",
+    lambda n, random: {"x": torch.randn(n, 32, generator=random, dtype=torch.float64)},
+)
+
+
+def test_a_sharded_model_of_equal_blocks_is_gathered_block_by_block() -> None:
+    laid = run_once(BLOCKS, Ways(Mesh((3,)), shard=True), 6).laid
+    kinds = [each.kind for each in laid.communications]
+    assert 12 < kinds.count("all_gather") <= 24, "gathered for forward, and again for backward"
+    assert kinds.count("reduce_scatter") == 12 and kinds.count("all_reduce") == 0
+    shared = report(laid, {"b": 6}).memory
+    whole = report(run_once(BLOCKS, Ways(Mesh((3,))), 6).laid, {"b": 6}).memory
+    assert max(each.peak for each in shared) < 0.5 * max(each.peak for each in whole)

@@ -55,7 +55,7 @@ def _wide(b: Builder, x: Node) -> Node:
 
 
 def _shifted(b: Builder, node: Node, x: Node) -> tuple[Node, Node, Node]:
-    """exp(x - greatest), their sum, and the greatest, 0 where all is -inf."""
+    """exp(x - greatest), their sum, and the greatest, 0 where all is -inf; with an infinite one all is nan."""
     over = over_axes(node.attributes)
     greatest = b.max(x, over=over)
     greatest = b.where(b.equal(greatest, float("-inf")), 0.0, greatest)
@@ -77,7 +77,10 @@ def _log_softmax(b: Builder, node: Node, x: Node) -> Node:
 
 
 def _logsumexp(b: Builder, node: Node, x: Node) -> Node:
-    _, total, greatest = _shifted(b, node, _wide(b, x))
+    x, over = _wide(b, x), over_axes(node.attributes)
+    greatest = b.max(x, over=over)
+    greatest = b.where(b.equal(b.abs(greatest), float("inf")), 0.0, greatest)
+    total = b.sum(b.exp(b.subtract(x, b.broadcast(greatest, x.axes))), over=over)
     return b.add(b.log(total), greatest)
 
 

@@ -85,6 +85,8 @@ class Layouter:
         laid.labels = self.space.labels
         self.gathered: OrderedDict[int, int] = OrderedDict()
         """Sharded parameters that lie whole for now, with the count of their values, the last used at the end."""
+        self.views: dict[int, tuple[int, list[Layout], Layout]] = {}
+        """What is a sharded parameter's values moved: the parameter, and how it was made of what layout."""
         self.user: Span | None = None
         """The line that asks for a value: what an input's conversion is blamed on."""
         self.room = 2 * max((self._values(node) for node in self.graph.inputs if self._sharded(node)), default=0)
@@ -126,6 +128,19 @@ class Layouter:
             ]
             span = made[0] if made else span
         self._add(Step(node, tuple(operands), layout, None, span))
+        root = self._viewed(node)
+        if root is not None:
+            wanted = [tuple(words[place] for words, _ in choices) for place in range(len(operands))]
+            self.views[node.number] = root, wanted, layout
+
+    def _viewed(self, node: Node) -> int | None:
+        """The sharded parameter whose values a node moves, if that is all it does."""
+        if node.name not in ("relabel", "rearrange", "refine", "stop_gradient", "slice"):
+            return None
+        (operand,) = node.operands
+        if operand.number in self.views:
+            return self.views[operand.number][0]
+        return operand.number if self._sharded(operand) else None
 
     def _kept_first(self, step: Step) -> bool:
         return step.conversion is not None and step.conversion.kind == "keep_first"
@@ -156,6 +171,8 @@ class Layouter:
         if node.name == "mask":
             return self.see(node.operands[0], mesh_axis)
         words = [layout[mesh_axis] for layout in self.versions[node.number]]
+        if not words:  # let go of, to be made again when it is asked for
+            return self.views[node.number][2][mesh_axis]
         return next((word for word in words if not isinstance(word, Partial)), words[0])
 
     def _resting_output(self, node: Node) -> Layout:
@@ -273,9 +290,15 @@ class Layouter:
         """The step that gives a value at a layout, made if it isn't there."""
         found = self.versions[node.number].get(layout)
         if found is not None:
-            if node.number in self.gathered:
-                self.gathered.move_to_end(node.number)
+            root = self.views[node.number][0] if node.number in self.views else node.number
+            if root in self.gathered:
+                self.gathered.move_to_end(root)
             return found
+        if not self.versions[node.number] and node.number in self.views:
+            _, wanted, made = self.views[node.number]
+            operands = tuple(self.at(operand, lay) for operand, lay in zip(node.operands, wanted, strict=True))
+            self._add(Step(node, operands, made, None, node.span))
+            return self.at(node, layout)
         if node.name == "mask":
             # Selection comes after any conversion, in the layout of the op that reduces.
             return self._add(Step(node, (self.at(node.operands[0], layout),), layout, None, node.span))
@@ -327,6 +350,9 @@ class Layouter:
             oldest, _ = self.gathered.popitem(last=False)
             kept = {lay: n for lay, n in self.versions[oldest].items() if not self._was_gathered(n)}
             self.versions[oldest] = kept
+            for number, (root, _, _) in self.views.items():
+                if root == oldest:
+                    self.versions[number] = {}
 
     def _was_gathered(self, number: int) -> bool:
         """Whether a step gives a whole version of a sharded parameter, or what was made of one."""
