@@ -254,6 +254,11 @@ def _as_is(emitter: Emitter, step: Step, operands: list[Node]) -> Node:
     return emitter.make(step.value.name, operands, step.value.attributes)
 
 
+def _attention(emitter: Emitter, step: Step, operands: list[Node]) -> Node:
+    """The axes that it names are whole, and so are as they were."""
+    return emitter.make(step.value.name, operands, {**step.value.attributes, "axes": emitter.axes(step)})
+
+
 def _offset(emitter: Emitter, word: Split, axes: Sequence[Axis]) -> Size:
     """Where a device's part begins along an axis of which it splits the outermost leaf."""
     _, inner = around(axes[word.dim], word.leaf)
@@ -343,6 +348,7 @@ SPECIAL: dict[str, Callable[[Emitter, Step, list[Node]], Node]] = {
     "constant": _as_is,
     "size": _as_is,
     "random_key": _as_is,
+    "attention": _attention,
     "iota": _iota,
     "random_uniform": _random,
     "random_normal": _random,
