@@ -78,8 +78,8 @@ class Output:
     ) -> None:
         self.name = name
         self.folder = Path(folder)
-        self.stream = sys.stdout if stream is None else stream
-        self.errors = sys.stderr if errors is None else errors
+        self._stream = stream
+        self._errors = errors
         self.log_files: LogFiles | None = None
         self.counts: dict[str, int] = {}
         self.latest: dict[str, float] = {}
@@ -88,6 +88,16 @@ class Output:
         self.last_line = -SECONDS_BETWEEN_LINES
         self.shown_step = -1
         self.waiting = Waiting()
+
+    @property
+    def stream(self) -> TextIO:
+        """Where lines go: what the standard output is now, which Python may exchange (a notebook does)."""
+        return sys.stdout if self._stream is None else self._stream
+
+    @property
+    def errors(self) -> TextIO:
+        """Where what isn't the program's own output goes."""
+        return sys.stderr if self._errors is None else self._errors
 
     def print(self, *values: object) -> None:
         """One line of the program's output; it waits for values that are being computed, in its place."""
