@@ -53,9 +53,9 @@ def run_steps(pool: WorkerPool, function: str) -> None:
     """Two steps that do no harm, of which the values are looked at, and then one that does."""
     runner = runner_of(pool, calls(function), ["rows"])
     for step in (1, 2):
-        runner.run([HARMLESS], {"b": 3}, RandomKey(0, step))[0].fetch()  # type: ignore[union-attr]
+        runner.run([HARMLESS], {"b": 3}, RandomKey(0, step))[0].fetch()
     with within():
-        runner.run([HARMFUL], {"b": 3}, RandomKey(0, 3))[0].fetch()  # type: ignore[union-attr]
+        runner.run([HARMFUL], {"b": 3}, RandomKey(0, 3))[0].fetch()
 
 
 def expect_all_gone(pool: WorkerPool, processes: list[int]) -> None:
@@ -106,9 +106,9 @@ def test_what_came_before_the_fault_can_still_be_looked_at() -> None:
     runner = runner_of(pool, calls("raises"), ["rows"])
     values = [runner.run([torch.tensor([1.0, 1.0, 1.0 + step])], {"b": 3}, RandomKey(0, step))[0] for step in range(4)]
     with pytest.raises(ProgramError, match="no such picture") as caught:
-        runner.run([HARMFUL], {"b": 3}, RandomKey(0, 4))[0].fetch()  # type: ignore[union-attr]
+        runner.run([HARMFUL], {"b": 3}, RandomKey(0, 4))[0].fetch()
     assert caught.value.diagnostic.notes == ("on `cpu[1]`, at step 4",)
-    assert [float(value.fetch()) for value in values] == [3.0, 4.0, 5.0, 6.0]  # type: ignore[union-attr]
+    assert [float(value.fetch()) for value in values] == [3.0, 4.0, 5.0, 6.0]
     pool.close()
 
 
@@ -117,7 +117,7 @@ def test_a_long_step_is_no_fault() -> None:
     with begun(deadline=0.5) as pool:
         runner = runner_of(pool, calls("holds_python"), ["rows"])
         value = runner.run([torch.tensor([0.1, 0.1, 2.5])], {"b": 3}, None)[0]
-        assert float(value.fetch()) == pytest.approx(2.7)  # type: ignore[union-attr]
+        assert float(value.fetch()) == pytest.approx(2.7)
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP", "SIGSEGV"])
@@ -162,7 +162,7 @@ def test_closing_is_at_once_whatever_the_workers_do() -> None:
     assert len(os.listdir("/proc/self/fd")) < files
     pool.close()
     with pytest.raises(PoolClosed):
-        value.fetch()  # type: ignore[union-attr]
+        value.fetch()
 
 
 # --- the controller as a process of its own

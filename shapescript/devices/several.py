@@ -36,7 +36,7 @@ class SeveralRunner:
         counts: Mapping[str, int] | None,
         key: RandomKey | None,
         given_up: Collection[int] = (),
-    ) -> Sequence[Somewhere]:
+    ) -> list[WorkerValue]:
         """The outputs, which are being computed."""
         if len(inputs) != len(self.laid.inputs):
             raise ValueError(f"the graph has {len(self.laid.inputs)} inputs, and {len(inputs)} are given")
