@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeGuard
 
 from shapescript.diagnostics.diagnostic import Diagnostic, Label
+from shapescript.diagnostics.fixes import put_in
 from shapescript.source import Source, Span
 from shapescript.syntax import tree
 
@@ -230,4 +231,5 @@ def _no_devices(source: Source, items: Sequence[tree.Declaration]) -> Diagnostic
         Label(source.span(start, max(end, start)), "the `devices` line goes before this"),
         notes=("there is no default: where a program runs is its first line",),
         helps=("write `devices cpu` at the top, or `devices cuda[0]` for a GPU",),
+        fixes=(put_in(source, 1 if source.text.startswith("\ufeff") else 0, "devices cpu\n\n"),),
     )

@@ -40,6 +40,11 @@ def dims_of(words: list[str]) -> dict[str, int]:
 
 def check(arguments: argparse.Namespace) -> int:
     """Checks each file; the status is 1 if one has errors."""
+    if arguments.fix or arguments.diff:
+        from shapescript.cli.fixing import fix
+
+        if fix(arguments):
+            return 1
     sessions = [session_of(path, arguments) for path in arguments.files]
     found = [diagnostic for session in sessions for diagnostic in session.diagnostics]
     sys.stdout.write(show(found, arguments.format, wants_colour(sys.stdout, arguments.color)))

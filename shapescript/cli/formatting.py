@@ -82,13 +82,13 @@ def refuse(error: CannotFormat, source: Source, arguments: argparse.Namespace) -
         print(f"error: {error}", file=sys.stderr)
 
 
-def difference(source: Source, text: str) -> str:
+def difference(source: Source, text: str, what: str = "formatted") -> str:
     """The change, as `diff -u` shows it."""
     lines = difflib.unified_diff(
         source.text.splitlines(keepends=True),
         text.splitlines(keepends=True),
         source.name,
-        f"{source.name} (formatted)",
+        f"{source.name} ({what})",
     )
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 

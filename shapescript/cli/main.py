@@ -133,6 +133,9 @@ def parser() -> argparse.ArgumentParser:
         return part
 
     part = add("check", commands.check, "Checks programs without running them.", "shapescript check train.ss")
+    part.add_argument("--fix", action="store_true", help="first apply the fixes that are safe")
+    part.add_argument("--unsafe-fixes", action="store_true", help="with --fix or --diff, the others too")
+    part.add_argument("--diff", action="store_true", help="show what --fix would change, and change nothing")
     part.add_argument("files", nargs="+", metavar="FILE")
     overrides(part)
     part = add(

@@ -85,8 +85,8 @@ def about(analysis: Analysis, found: Occurrence) -> str:
     match symbol.kind:
         case "builtin":
             known = describe(symbol.name)
-            kind = type_words(analysis, found)
-            return "\n\n".join([code(known.signature), known.doc, *kind]) if known is not None else ""
+            gives = type_words(analysis, found)
+            return "\n\n".join([code(known.signature), known.doc, *gives]) if known is not None else ""
         case "type":
             return "\n\n".join([code(symbol.name), TYPES.get(symbol.name, "")]).strip()
         case "local":
@@ -108,8 +108,8 @@ def about(analysis: Analysis, found: Occurrence) -> str:
         case "import":
             return about_import(program, symbol)
     node = declared(program, symbol)
-    owner = program.imports[symbol.module].program if symbol.module else program
-    return about_declaration(analysis, owner, node) if node is not None and owner is not None else ""
+    home = program.imports[symbol.module].program if symbol.module else program
+    return about_declaration(analysis, home, node) if node is not None and home is not None else ""
 
 
 def type_words(analysis: Analysis, found: Occurrence) -> Iterator[str]:

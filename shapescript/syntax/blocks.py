@@ -44,7 +44,9 @@ class _Blocks:
         first = line.tokens[0]
         tab = "\t" in self.text[line.start : first.start]
         if tab and not self.tabbed:
-            self.reporter.report("E0102", line.start, first.start, "a tab in an indent", "indent with spaces")
+            spaces = self.text[line.start : first.start].expandtabs(4)
+            message, help = "a tab in an indent", "indent with spaces"
+            self.reporter.report("E0102", line.start, first.start, message, help, instead=spaces)
         self.tabbed = tab
 
     def dedent(self, column: int, at: int, line: Line) -> None:
@@ -105,11 +107,12 @@ class _Blocks:
                     line.lose()
                 else:
                     message = "a `:` is missing at the end of this line"
-                    self.reporter.report("E0112", last.end, last.end, message, "add `:`")
+                    self.reporter.report("E0112", last.end, last.end, message, "add `:`", instead=":")
                     line.damaged = True
             line.tokens.append(Token("COLON", ":", last.end, last.end, line))
         elif first.type == "DEVICES" and last.type == "COLON" and len(line.tokens) > 1:
-            self.reporter.report("E0112", last.start, last.end, "`devices` takes no `:`", "leave the `:` out")
+            message, help = "`devices` takes no `:`", "leave the `:` out"
+            self.reporter.report("E0112", last.start, last.end, message, help, instead="")
             line.damaged = True
             line.tokens.pop()
 

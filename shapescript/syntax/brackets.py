@@ -7,6 +7,7 @@ nesting that is too deep.
 
 from __future__ import annotations
 
+from shapescript.diagnostics.fixes import put_in
 from shapescript.syntax.tokens import MOST_NESTING, Line, Reporter, Token
 
 PAIRS = {"LPAREN": ")", "PATPAREN": ")", "ARGPAREN": ")", "LBRACK": "]", "LAXES": "]"}
@@ -82,7 +83,8 @@ def arrow(token: Token, line: Line, opened: list[Token], reporter: Reporter) -> 
     elif len(opened) == 1 and line.tokens[0].text in ("fn", "extern"):
         opened.pop()
         others = ((opener, "opened here"),)
-        reporter.report("E0106", token.start, token.end, "a `)` is missing before this", "add `)`", "", others)
         at = line.tokens[-1].end
+        message, fix = "a `)` is missing before this", put_in(reporter.source, at, ")", safe=True)
+        reporter.report("E0106", token.start, token.end, message, "add `)`", "", others, fix=fix)
         line.damaged = True
         line.tokens.append(Token("RPAREN", ")", at, at, line))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shapescript.diagnostics.fixes import replaced
 from shapescript.syntax import tree
 from shapescript.syntax.lexer import number_value, string_value
 from shapescript.syntax.rules import Production, ends, problem, rule, text_of
@@ -50,8 +51,9 @@ def p_binary(p: Production) -> None:
     if op not in ("and", "or") and isinstance(right, tree.Unary) and right.op == "not":
         problem(p, line, "E0113", right, f"`not` binds looser than `{op}`", f"write `({text_of(p, right)})`")
     if op in COMPARISONS and isinstance(left, tree.Binary) and left.op in COMPARISONS:
-        help = f"write `{text_of(p, left)} and {text_of(p, left.right)} {op} {text_of(p, right)}`"
-        problem(p, line, "E0113", p[2], "comparisons don't chain", help)
+        meant = f"{text_of(p, left)} and {text_of(p, left.right)} {op} {text_of(p, right)}"
+        fix = replaced(p.lexer.reporter.source.span(left.start, right.end), meant, safe=True)
+        problem(p, line, "E0113", p[2], "comparisons don't chain", f"write `{meant}`", fix=fix)
         right = tree.Binary(left.right.start, right.end, op, left.right, right)
         op = "and"
     p[0] = tree.Binary(*ends(p), op, left, right)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shapescript.diagnostics.fixes import replaced
 from shapescript.syntax import tree
 from shapescript.syntax.rules import Production, lost_names, problem, rule, several, text_of
 from shapescript.syntax.tokens import Line, Token
@@ -100,8 +101,11 @@ def p_assign(p: Production) -> None:
     target, value, sign = several(p[1]), several(p[3]), p[2]
     if sign.type == "AUGASSIGN":
         name, op = text_of(p, target), sign.text[:-1]
-        help = f"write `{name} = {name} {op} {text_of(p, value)}`"
-        problem(p, sign.line, "E0120", sign, f"`{sign.text}` isn't a sign of the language", help)
+        simple = isinstance(value, (tree.Name, tree.Number, tree.Attribute, tree.Call, tree.Group, tree.Index))
+        shown = text_of(p, value) if simple else f"({text_of(p, value)})"
+        meant = f"{name} = {name} {op} {shown}"
+        fix = replaced(p.lexer.reporter.source.span(target.start, value.end), meant, safe=True)
+        problem(p, sign.line, "E0120", sign, f"`{sign.text}` isn't a sign of the language", f"write `{meant}`", fix=fix)
         value = tree.Binary(value.start, value.end, op, target, value)
     p[0] = tree.Assign(target.start, value.end, ungrouped(target), value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shapescript.diagnostics.fixes import replaced
 from shapescript.syntax import tree
 from shapescript.syntax.lexer import number_value
 from shapescript.syntax.rules import Production, ends, problem, rule, text_of
@@ -31,7 +32,9 @@ def p_comma_of_types(p: Production) -> None:
 @rule("listed : listed COMMA axis ; targlist : targlist COMMA targ ; devnums : devnums COMMA devnum")
 def p_wrong_comma(p: Production) -> None:
     """`[b, n]`, read as `[b n]`."""
-    problem(p, p[2].line, "E0116", p[2], "axes are separated by spaces, not by commas", "leave the comma out")
+    message, help = "axes are separated by spaces, not by commas", "leave the comma out"
+    blank = "" if p[3].start > p[2].end else " "
+    problem(p, p[2].line, "E0116", p[2], message, help, instead=blank)
     p[1].append(p[3])
     p[0] = p[1]
 
@@ -138,7 +141,9 @@ def p_size_arithmetic(p: Production) -> None:
         shown = text_of(p, right)
         message = f"`{sign.text}{shown}` looks like an axis of its own, but it is read with `{text_of(p, left)}`"
         never = ": no axis has a negative size" if sign.text == "-" else ""
-        problem(p, sign.line, "E0117", sign, message, f"write `{text_of(p, left)} {sign.text} {shown}`{never}")
+        help = f"write `{text_of(p, left)} {sign.text} {shown}`{never}"
+        fix = replaced(p.lexer.reporter.source.span(sign.start, sign.end), f"{sign.text} ")
+        problem(p, sign.line, "E0117", sign, message, help, fix=fix)
     p[0] = tree.Binary(*ends(p), sign.text, left, right)
 
 

@@ -90,7 +90,7 @@ def finished(group: list[Line], text: str, reporter: Reporter) -> Item:
     if first.text in MENDED:
         meant = MENDED[first.text]
         message = f"`{first.text}` isn't a word of the language"
-        reporter.report("E0118", first.start, first.end, message, f"write `{meant}`")
+        reporter.report("E0118", first.start, first.end, message, f"write `{meant}`", instead=meant)
         first.text = meant
     return Item(group, block_tokens(group, text, reporter))
 

@@ -23,6 +23,7 @@ STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 NUMBER_AND_NAME = re.compile(r"([0-9]+)([A-Za-z]\w*)")
 ESCAPE = re.compile(r"\\(.)")
 ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
+WRITTEN = re.compile(r"write `([^`\"']+)`")
 MOST_DIGITS = 300
 MEANT = {
     "&&": ("AND", "and"),
@@ -94,16 +95,16 @@ def t_NUMBER(t: Any) -> Any:
     text: str = t.value
     if not NUMBER.fullmatch(text):
         product = NUMBER_AND_NAME.fullmatch(text)
-        help = None
+        help = meant = None
         if text.endswith(".") and text[:-1].isdecimal():
-            help = f"write `{text}0`"
-        elif text[0] == ".":
-            help = f"write `0{text}`"
+            meant = f"{text}0"
+        elif text[0] == "." and NUMBER.fullmatch(f"0{text}"):
+            meant = f"0{text}"
         elif product:
             help = f"for a product, write `{product[1]}*{product[2]}`"
-        elif "_" in text:
-            help = f"write `{re.sub('_+', '_', text).strip('_')}`"
-        problem(t, "E0109", f"`{text}` isn't a number", help)
+        elif "_" in text and NUMBER.fullmatch(joined := re.sub("_+", "_", text).strip("_")):
+            meant = joined
+        problem(t, "E0109", f"`{text}` isn't a number", f"write `{meant}`" if meant else help, meant)
     elif len(text) > MOST_DIGITS or float(text) == float("inf"):
         shown = text if len(text) <= 20 else text[:17] + "..."
         problem(t, "E0109", f"`{shown}` is too large a number", "write `inf` for infinity")
@@ -115,7 +116,14 @@ def t_STRING(t: Any) -> Any:
     """A string in double quotes; one in single quotes is reported."""
     text: str = t.value
     if text[0] == "'":
-        problem(t, "E0108", "a string stands in double quotes", f'write `"{text[1:-1]}"`')
+        meant = f'"{text[1:-1]}"'
+        problem(
+            t,
+            "E0108",
+            "a string stands in double quotes",
+            f"write `{meant}`",
+            meant if STRING.fullmatch(meant) else None,
+        )
     elif not STRING.fullmatch(text):
         help = 'end it with `"`; a line break inside a string is written `\\n`'
         problem(t, "E0108", 'this string has no closing `"` on its line', help)
@@ -139,7 +147,7 @@ def t_AUGASSIGN(t: Any) -> Any:
 def t_meant(t: Any) -> Any:
     """A sign of another language that means one of this one's."""
     t.type, sign = MEANT[t.value]
-    problem(t, "E0101", f"`{t.value}` isn't a sign of the language", f"write `{sign}`")
+    problem(t, "E0101", f"`{t.value}` isn't a sign of the language", f"write `{sign}`", sign)
     return t
 
 
@@ -149,14 +157,17 @@ def t_error(t: Any) -> None:
     text = found[0] if found else t.value[0]
     shown = text if text.isprintable() and text != " " else ascii(text)[1:-1]
     help = INSTEAD.get(text[0])
-    t.lexer.reporter.report("E0101", t.lexpos, t.lexpos + len(text), f"`{shown}` can't stand here", help)
+    sign = WRITTEN.fullmatch(help or "")
+    meant = " " if text == "\xa0" else sign[1] if sign and len(text) == 1 else None
+    end = t.lexpos + len(text)
+    t.lexer.reporter.report("E0101", t.lexpos, end, f"`{shown}` can't stand here", help, instead=meant)
     t.lexer.breaks.append(t.lexpos)
     t.lexer.skip(len(text))
 
 
-def problem(t: Any, code: str, message: str, help: str | None) -> None:
-    """Reports the whole token."""
-    t.lexer.reporter.report(code, t.lexpos, t.lexpos + len(t.value), message, help)
+def problem(t: Any, code: str, message: str, help: str | None, instead: str | None = None) -> None:
+    """Reports the whole token; `instead` is what was surely meant by it."""
+    t.lexer.reporter.report(code, t.lexpos, t.lexpos + len(t.value), message, help, instead=instead)
 
 
 # `lextab=False`, because None would write a file beside the module, or read a stale one.

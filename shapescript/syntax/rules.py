@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from shapescript.diagnostics.diagnostic import Fix
 from shapescript.syntax import tree
 from shapescript.syntax.tokens import Line, Reporter, Token
 
@@ -54,10 +55,20 @@ class TokenStream:
         self.token: Callable[[], Token | None] = iter([*tokens, None]).__next__
 
 
-def problem(p: Production, line: Line, code: str, at: tree.Node | Token, message: str, help: str | None = None) -> None:
+def problem(
+    p: Production,
+    line: Line,
+    code: str,
+    at: tree.Node | Token,
+    message: str,
+    help: str | None = None,
+    *,
+    instead: str | None = None,
+    fix: Fix | None = None,
+) -> None:
     """Reports an error on a node or a token, unless the line has one already."""
     if not line.damaged:
-        p.lexer.reporter.report(code, at.start, at.end, message, help)
+        p.lexer.reporter.report(code, at.start, at.end, message, help, instead=instead, fix=fix)
     line.damaged = True
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from shapescript.diagnostics.diagnostic import Diagnostic, Label
+from shapescript.diagnostics.diagnostic import Diagnostic, Fix, Label
+from shapescript.diagnostics.fixes import replaced
 from shapescript.source import Source
 
 RESERVED = frozenset(
@@ -99,14 +100,23 @@ class Reporter:
         help: str | None = None,
         words: str = "",
         others: tuple[tuple[Token, str], ...] = (),
+        instead: str | None = None,
+        fix: Fix | None = None,
     ) -> None:
-        """Adds an error on the text from `start` to `end`; `others` are tokens that explain it, with their words."""
+        """Adds an error on the text from `start` to `end`; `others` are tokens that explain it, with their words.
+
+        `instead` is what was surely meant by that text, `fix` what else would mend it.
+        """
+        span = self.source.span(start, end)
+        if instead is not None:
+            fix = replaced(span, instead, safe=True)
         self.diagnostics.append(
             Diagnostic(
                 code,
                 message,
-                Label(self.source.span(start, end), words),
+                Label(span, words),
                 tuple(Label(self.source.span(token.start, token.end), said) for token, said in others),
                 helps=() if help is None else (help,),
+                fixes=() if fix is None else (fix,),
             )
         )

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shapescript.diagnostics.diagnostic import Label
+from shapescript.diagnostics.diagnostic import Fix, Label
+from shapescript.diagnostics.fixes import put_in, replaced
 from shapescript.diagnostics.suggest import nearest
 from shapescript.names import name_span
 from shapescript.syntax import tree
@@ -78,6 +79,7 @@ def check_mut(core: Core, argument: tree.Argument, wanted: bool, name: str, call
             f"`{callee}` changes its `{name}`, so the call says `mut`",
             argument,
             helps=(f"write `mut {text}`",),
+            fixes=(put_in(core.here.source, argument.value.start, "mut "),),
         )
         return False
     if argument.mut and not wanted:
@@ -86,6 +88,7 @@ def check_mut(core: Core, argument: tree.Argument, wanted: bool, name: str, call
             f"`{callee}` doesn't change its `{name}`",
             argument,
             helps=(f"write `{text}` without `mut`, or `mut {name}` in the signature of `{callee}`",),
+            fixes=(without_mut(core, argument),),
         )
         return False
     if not wanted:
@@ -98,6 +101,13 @@ def check_mut(core: Core, argument: tree.Argument, wanted: bool, name: str, call
         not_mutable(core, root, argument)
         return False
     return True
+
+
+def without_mut(core: Core, argument: tree.Argument) -> Fix:
+    """The argument without its `mut`."""
+    head = core.source_text(argument)[: argument.value.start - argument.start]
+    start = argument.start + head.rindex("mut")
+    return replaced(core.here.source.span(start, argument.value.start), "", title="leave `mut` out")
 
 
 # --- mismatches ------------------------------------------------------------------------------------------------------

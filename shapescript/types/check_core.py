@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from shapescript.diagnostics.diagnostic import Label
+from shapescript.diagnostics.diagnostic import Fix, Label
 from shapescript.source import Span
 from shapescript.syntax import tree
 from shapescript.types import check_types
@@ -141,8 +141,9 @@ class Core:
         secondary: Sequence[Label] = (),
         notes: Sequence[str] = (),
         helps: Sequence[str] = (),
+        fixes: Sequence[Fix] = (),
     ) -> None:
-        self.here.report(code, message, node, words, secondary, notes, helps)
+        self.here.report(code, message, node, words, secondary, notes, helps, fixes)
 
     def use(self, node: tree.Node, use: Use) -> None:
         self.program.uses[node] = use
@@ -163,6 +164,10 @@ class Core:
 
     def model_named(self, module: str | None, name: str) -> tree.Model | None:
         return self.here.model_named(module, name)
+
+    @property
+    def declaring(self) -> tree.Model | None:
+        return None
 
     def data_named(self, module: str | None, name: str) -> tree.Data | None:
         return self.here.data_named(module, name)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shapescript.diagnostics.diagnostic import Diagnostic, Label
+from shapescript.diagnostics.diagnostic import Diagnostic, Fix, Label
+from shapescript.diagnostics.fixes import suggested
 from shapescript.diagnostics.suggest import nearest
 from shapescript.names import Names, case_problem, declared_twice, describe, name_span
 from shapescript.source import Span
@@ -53,6 +54,7 @@ class Declarations:
         self.source = names.source
         self.diagnostics: list[Diagnostic] = list(names.diagnostics)
         self.model_dims_here: frozenset[str] = frozenset()
+        self.declaring: tree.Model | None = None
         self.wrong_dims: set[str] = set()
         self.suggestions_left = MOST_SUGGESTIONS
         self.sizes: dict[str, int] = {}
@@ -71,10 +73,12 @@ class Declarations:
         secondary: Sequence[Label] = (),
         notes: Sequence[str] = (),
         helps: Sequence[str] = (),
+        fixes: Sequence[Fix] = (),
     ) -> None:
         span = node if isinstance(node, Span) else self.span(node)
+        found = tuple(fixes) or suggested(span, message, helps)
         self.diagnostics.append(
-            Diagnostic(code, message, Label(span, words), tuple(secondary), tuple(notes), tuple(helps))
+            Diagnostic(code, message, Label(span, words), tuple(secondary), tuple(notes), tuple(helps), found)
         )
 
     def similar(self, name: str, candidates: Sequence[str]) -> str | None:
@@ -171,11 +175,11 @@ def check_models(here: Declarations) -> None:
     """The fields of each model, and that none contains itself."""
     for name, node in here.names.models.items():
         dims = _own_dims(here, node)
-        here.model_dims_here = frozenset(dims)
+        here.model_dims_here, here.declaring = frozenset(dims), node
         fields = {
             member.name: _model_field(here, member, node) for member in _members(here, node.members, f" in `{name}`")
         }
-        here.model_dims_here = frozenset()
+        here.model_dims_here, here.declaring = frozenset(), None
         info = ModelInfo(name, tuple(dim.name for dim in node.dims), fields, node, here.source)
         here.program.models[name] = info
         here.program.model_of[node] = info
