@@ -54,6 +54,10 @@ PUBLIC: Mapping[str, str] = {
 """What Python finds here by name, and the module that has it."""
 
 
+LIBRARY = Path(__file__).with_name("library")
+"""Where `import nn` finds what no file beside the program has."""
+
+
 class OverrideError(Exception):
     """What was given in the place of the program's own `devices` or dims can't be; a line for the user."""
 
@@ -127,13 +131,19 @@ class Session:
         return [diagnostic for diagnostic in self.diagnostics if diagnostic.severity == "error"]
 
     def load_module(self, module: str) -> tuple[Source, Parsed] | None:
-        """The text and the tree of the file that `import module` means, beside this one; None if there is none."""
+        """The text and the tree of the file that `import module` means; None if there is none.
+
+        It stands beside this one, or in the library that the package has.
+        """
         relative = Path(*module.split(".")).with_suffix(".ss")
-        try:
-            source = read_source(self.path.parent / relative, os.path.join(os.path.dirname(self.name), relative))
-        except SourceError:
-            return None
-        return source, parse(source)
+        beside = self.path.parent / relative, os.path.join(os.path.dirname(self.name), relative)
+        for path, name in (beside, (LIBRARY / relative, f"<library>/{relative.as_posix()}")):
+            try:
+                source = read_source(path, name)
+            except SourceError:
+                continue
+            return source, parse(source)
+        return None
 
     def require(self) -> None:
         """Raises `CheckError`, whose text is the checker's words, if the program has errors."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shapescript.placement.place import place
+from shapescript.session import Session
 from shapescript.source import Source
 from shapescript.syntax.parse import parse
 from shapescript.types.checker import check_program
@@ -29,6 +30,6 @@ def test_the_program_checks(page: str, number: int, text: str) -> None:
     source = Source(page, text)
     parsed = parse(source)
     assert not parsed.diagnostics
-    typed = check_program(source, parsed, lambda module: None)
+    typed = check_program(source, parsed, Session(DOCS / page, page).load_module)
     found = [*typed.errors, *place(typed).diagnostics]
     assert not found, [error.message for error in found]

@@ -264,6 +264,7 @@ register(
 
 def _concat_rule(operands: Operands, attributes: Attributes) -> Tensor:
     at, over = attribute(attributes, "position", int), one_axis(attributes)
+    at += len(operands[0].axes) if at < 0 else 0  # from the end, where the checker doesn't know how many are before
     if not operands or not 0 <= at < len(operands[0].axes):
         raise RuleError("E0306", "`concat` joins values along an axis that each has")
     first = operands[0].axes

@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 SIZES = frozenset(("start", "stop", "shift", "before", "after", "bound"))
 """The attributes that are sizes: a number there becomes one."""
 
+PLACES = frozenset(("position", "channel", "spatial"))
+"""The attributes that are places among the first operand's axes."""
+
 Memo = dict[int, Value]
 
 
@@ -161,12 +164,21 @@ def operation(ev: Evaluator, frame: Frame, use: OpUse, expr: tree.Expr, memo: Me
         return tuple(operation(ev, frame, part, expr, memo) for part in use.parts)
     operands = [operand(ev, frame, each, expr, memo) for each in use.operands]
     attributes = {key: attribute(ev, frame, key, value) for key, value in use.attributes.items()}
+    for key in PLACES & attributes.keys():
+        attributes[key] = from_the_front(attributes[key], len(operands[0].axes))
     try:
         result = ev.domain.emit(use.op, operands, attributes, frame.span(expr))
     except (RuleError, SizeError) as error:
         raise problem("E2111", f"`{use.op}`: {error}", frame.span(expr)) from error
     memo[id(use)] = result
     return result
+
+
+def from_the_front(place: object, rank: int) -> object:
+    """A place among so many axes, or several, counted from the front where it was from the end."""
+    if isinstance(place, tuple):
+        return tuple(from_the_front(each, rank) for each in place)
+    return place + rank if isinstance(place, int) and place < 0 else place
 
 
 def operand(ev: Evaluator, frame: Frame, of: Operand, expr: tree.Expr, memo: Memo) -> TensorValue:

@@ -21,6 +21,7 @@ from shapescript.types.check_values import (
     bare,
     finish,
     need_over,
+    place_in,
     several_axes,
     tensor,
 )
@@ -159,7 +160,7 @@ def _convolve(
     if channel is None or windows is None:
         return None
     made = Axis.of(outer.size * groups) if transposed and groups != ONE else outer
-    at = x.type.axes.index(channel)
+    at = place_in(x.type.axes, x.type.axes.index(channel))
     moved = _moved(x, windows, ("stride", "dilation"))
     return apply(
         context, node, "conv_transpose" if transposed else "conv", [x, w], channel=at, made=made, groups=groups, **moved
@@ -169,7 +170,7 @@ def _convolve(
 def _moved(x: Value, windows: Sequence[_Window], options: Sequence[str]) -> dict[str, object]:
     """The attributes that say how the windows move."""
     return {
-        "spatial": tuple(x.type.axes.index(window.axis) for window in windows),
+        "spatial": tuple(place_in(x.type.axes, x.type.axes.index(window.axis)) for window in windows),
         "places": tuple(window.result for window in windows),
         "before": tuple("same" if window.pad is None else window.pad for window in windows),
         **{option: tuple(getattr(window, option) for window in windows) for option in options},

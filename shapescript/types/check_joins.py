@@ -24,6 +24,7 @@ from shapescript.types.check_values import (
     need_over,
     number,
     one_axis,
+    place_in,
     tensor,
 )
 from shapescript.types.context import Arguments, Context, Operation
@@ -121,6 +122,7 @@ def _check_concat(context: Context, node: tree.Expr, pattern: tree.Pattern | Non
     for value in values:
         total = total + value.type.axes[at].size
     joined = Axis(None, total, (), any(value.type.axes[at].batch for value in values))
+    at = place_in(first.type.axes, at)
     return finish(context, node, apply(context, node, "concat", values, over=joined, position=at))
 
 

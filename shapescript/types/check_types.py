@@ -57,6 +57,10 @@ class Scope(Protocol):
     def model_dims(self, model: tree.Model) -> int:
         """How many dims a model takes."""
 
+    @property
+    def declaring(self) -> tree.Model | None:
+        """The model whose fields are read."""
+
     def module_dim(self, module: str, name: str) -> DimInfo | None:
         """A dim of an imported file."""
 
@@ -275,11 +279,10 @@ def element_of(scope: Scope, node: tree.NamedType) -> Element | None:
 
 
 def named_model(scope: Scope, node: tree.NamedType) -> tree.Model | None:
-    """The model that a type's word means."""
+    """The model that a type's word means; in a `BatchNorm` of one's own, which can't contain itself, the built-in."""
     model = scope.model_named(node.module, node.name)
-    if model is None and node.module is None and node.name == "BatchNorm":
-        return BATCH_NORM.node
-    return model
+    own = model is None or model is scope.declaring
+    return BATCH_NORM.node if own and node.module is None and node.name == "BatchNorm" else model
 
 
 def model_type(scope: Scope, node: tree.NamedType) -> Type:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from shapescript.diagnostics.diagnostic import Label
 from shapescript.ops.registry import REGISTRY, RuleError
 from shapescript.syntax import tree
-from shapescript.types.axes import Axis, places, show_axes
+from shapescript.types.axes import ANY_AXES, Axis, places, show_axes
 from shapescript.types.context import Arguments, Context
 from shapescript.types.element import F32, I64, Element
 from shapescript.types.kinds import WRONG, Batch, Host, PythonValue, Tensor, Type, Wrong
@@ -264,6 +264,11 @@ def finish(context: Context, node: tree.Expr, value: Value | None) -> Type:
 def hidden_axis(node: tree.Node, word: str, size: Size, *, batch: bool = False) -> Axis:
     """An axis within one operation, whose name no program can write and no other operation of the function has."""
     return Axis(f"{word}.{node.start}.{node.end}", size, (), batch)
+
+
+def place_in(axes: Sequence[Axis], place: int) -> int:
+    """A place among axes as an attribute holds it: counted from the end where `..` stands before it."""
+    return place - len(axes) if any(axis.name == ANY_AXES.name for axis in axes[:place]) else place
 
 
 def cast(context: Context, value: Value, element: Element) -> Value | None:
