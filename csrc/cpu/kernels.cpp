@@ -8,7 +8,7 @@
 
 namespace shapescript {
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(SHAPESCRIPT_BASELINE_ONLY)
 const KernelTable* KernelsNamed(const char* name) {
   if (std::strcmp(name, "baseline") == 0) return &BaselineKernels();
   if (std::strcmp(name, "avx2") == 0) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &Avx2Kernels() : nullptr;
