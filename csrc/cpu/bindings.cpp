@@ -1,5 +1,6 @@
-// The Python module `shapescript._executor`: plans are described in Python, as tuples of whole numbers, and run here.
-// The GIL is released during a run, and taken only for an instruction that has no kernel.
+// The Python module `shapescript._executor`: plans are described in Python, as tuples of whole
+// numbers, and run here. The GIL is released during a run, and taken only for an instruction that
+// has no kernel.
 
 #include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
@@ -32,15 +33,18 @@ class PlanBuilder {
     plan_->buffers.push_back({static_cast<Element>(element), static_cast<Place>(place), length});
     return static_cast<std::int32_t>(plan_->buffers.size()) - 1;
   }
-  void SetPlace(std::int32_t buffer, std::int32_t place) { plan_->buffers.at(buffer).place = static_cast<Place>(place); }
-  void SetEnds(std::vector<std::int32_t> inputs, std::vector<std::int32_t> outputs, std::int32_t call) {
+  void SetPlace(std::int32_t buffer, std::int32_t place) {
+    plan_->buffers.at(buffer).place = static_cast<Place>(place);
+  }
+  void SetEnds(std::vector<std::int32_t> inputs, std::vector<std::int32_t> outputs,
+               std::int32_t call) {
     plan_->inputs = std::move(inputs);
     plan_->outputs = std::move(outputs);
     plan_->call = call;
   }
-  void Tiles(std::int32_t node, bool fixed, std::vector<Ref> outer, std::vector<Ref> inner, bool whole,
-             const py::list& registers, const py::list& inputs, const py::list& outputs, const py::list& numbers,
-             const py::list& ops) {
+  void Tiles(std::int32_t node, bool fixed, std::vector<Ref> outer, std::vector<Ref> inner,
+             bool whole, const py::list& registers, const py::list& inputs, const py::list& outputs,
+             const py::list& numbers, const py::list& ops) {
     Elementwise work{std::move(outer), std::move(inner), whole, {}, {}, {}, {}, {}};
     for (const auto& each : registers) {
       const auto [element, extent] = each.cast<std::pair<std::int32_t, std::int32_t>>();
@@ -59,53 +63,62 @@ class PlanBuilder {
       work.numbers.push_back({reg, bits});
     }
     for (const auto& each : ops) {
-      auto [kernel, results, operands] =
-          each.cast<std::tuple<std::int32_t, std::vector<std::int32_t>, std::vector<std::int32_t>>>();
+      auto [kernel, results, operands] = each.cast<
+          std::tuple<std::int32_t, std::vector<std::int32_t>, std::vector<std::int32_t>>>();
       work.ops.push_back({kernel, std::move(results), std::move(operands)});
     }
     Put(node, fixed, std::move(work));
   }
-  void Multiply(std::int32_t node, bool fixed, std::int32_t element, std::vector<Ref> batch, Ref m, Ref n, Ref k,
-                const py::tuple& a, const py::tuple& b, std::int32_t result) {
-    Put(node, fixed, Product{static_cast<Element>(element), std::move(batch), m, n, k, AccessOf(a), AccessOf(b), result});
+  void Multiply(std::int32_t node, bool fixed, std::int32_t element, std::vector<Ref> batch, Ref m,
+                Ref n, Ref k, const py::tuple& a, const py::tuple& b, std::int32_t result) {
+    Put(node, fixed,
+        Product{static_cast<Element>(element), std::move(batch), m, n, k, AccessOf(a), AccessOf(b),
+                result});
   }
-  void Move_(std::int32_t node, bool fixed, std::vector<Ref> dims, const py::tuple& in, const py::tuple& out) {
+  void Move_(std::int32_t node, bool fixed, std::vector<Ref> dims, const py::tuple& in,
+             const py::tuple& out) {
     Put(node, fixed, Move{std::move(dims), AccessOf(in), AccessOf(out)});
   }
   void Fill_(std::int32_t node, bool fixed, std::int32_t buffer, Ref size, std::int64_t bits) {
     Put(node, fixed, Fill{buffer, size, bits});
   }
   void Iota_(std::int32_t node, bool fixed, std::int32_t buffer) { Put(node, fixed, Iota{buffer}); }
-  void Gather_(std::int32_t node, bool fixed, std::vector<Ref> dims, const py::tuple& x, const py::tuple& index, Ref step,
-               Ref count, std::int32_t result) {
+  void Gather_(std::int32_t node, bool fixed, std::vector<Ref> dims, const py::tuple& x,
+               const py::tuple& index, Ref step, Ref count, std::int32_t result) {
     Put(node, fixed, Gather{std::move(dims), AccessOf(x), AccessOf(index), step, count, result});
   }
-  void Scatter_(std::int32_t node, bool fixed, std::vector<Ref> dims, const py::tuple& x, const py::tuple& index,
-                const py::tuple& result, Ref step, Ref count) {
-    Put(node, fixed, Scatter{std::move(dims), AccessOf(x), AccessOf(index), AccessOf(result), step, count});
+  void Scatter_(std::int32_t node, bool fixed, std::vector<Ref> dims, const py::tuple& x,
+                const py::tuple& index, const py::tuple& result, Ref step, Ref count) {
+    Put(node, fixed,
+        Scatter{std::move(dims), AccessOf(x), AccessOf(index), AccessOf(result), step, count});
   }
-  void Random_(std::int32_t node, bool fixed, std::int32_t draw, std::int32_t buffer, std::int32_t call,
-               std::uint32_t place, Ref rows, Ref others, Ref bound) {
+  void Random_(std::int32_t node, bool fixed, std::int32_t draw, std::int32_t buffer,
+               std::int32_t call, std::uint32_t place, Ref rows, Ref others, Ref bound) {
     Put(node, fixed, Random{static_cast<Draw>(draw), buffer, call, place, rows, others, bound});
   }
-  void Check_(std::int32_t node, bool fixed, std::int32_t kind, std::vector<Ref> dims, const py::tuple& in, Ref count) {
+  void Check_(std::int32_t node, bool fixed, std::int32_t kind, std::vector<Ref> dims,
+              const py::tuple& in, Ref count) {
     Put(node, fixed, Check{static_cast<CheckKind>(kind), std::move(dims), AccessOf(in), count});
   }
-  void Call_(std::int32_t node, bool fixed, std::vector<std::int32_t> reads, std::vector<std::int32_t> writes) {
+  void Call_(std::int32_t node, bool fixed, std::vector<std::int32_t> reads,
+             std::vector<std::int32_t> writes) {
     Put(node, fixed, Call{std::move(reads), std::move(writes)});
   }
 
   std::shared_ptr<const Plan> plan() const { return plan_; }
 
  private:
-  void Put(std::int32_t node, bool fixed, Work work) { plan_->instructions.push_back({node, fixed, std::move(work)}); }
+  void Put(std::int32_t node, bool fixed, Work work) {
+    plan_->instructions.push_back({node, fixed, std::move(work)});
+  }
 
   std::shared_ptr<Plan> plan_;
 };
 
 std::vector<std::byte*> Addresses(const std::vector<std::uintptr_t>& numbers) {
   std::vector<std::byte*> addresses(numbers.size());
-  for (std::size_t i = 0; i < numbers.size(); ++i) addresses[i] = reinterpret_cast<std::byte*>(numbers[i]);
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    addresses[i] = reinterpret_cast<std::byte*>(numbers[i]);
   return addresses;
 }
 
@@ -121,9 +134,11 @@ class Executor {
  public:
   explicit Executor(int threads) : threads_(threads) {}
 
-  std::unique_ptr<Bound> Bind(const PlanBuilder& builder, std::vector<std::int64_t> sizes, const std::string& isa) {
+  std::unique_ptr<Bound> Bind(const PlanBuilder& builder, std::vector<std::int64_t> sizes,
+                              const std::string& isa) {
     const KernelTable* kernels = isa.empty() ? &Kernels() : KernelsNamed(isa.c_str());
-    if (kernels == nullptr) throw std::invalid_argument("this machine hasn't the instructions of `" + isa + "`");
+    if (kernels == nullptr)
+      throw std::invalid_argument("this machine hasn't the instructions of `" + isa + "`");
     return std::make_unique<Bound>(builder.plan(), std::move(sizes), *kernels, threads_.count());
   }
   int Prepare(Bound& bound, const py::function& call) {
@@ -131,23 +146,28 @@ class Executor {
     const py::gil_scoped_release released;
     return bound.Prepare(threads_, back);
   }
-  int Run(Bound& bound, const std::vector<std::uintptr_t>& inputs, const std::vector<std::uintptr_t>& outputs,
-          std::uint64_t seed, std::int64_t call_number, std::uint32_t first_row, const py::function& call) {
+  int Run(Bound& bound, const std::vector<std::uintptr_t>& inputs,
+          const std::vector<std::uintptr_t>& outputs, std::uint64_t seed, std::int64_t call_number,
+          std::uint32_t first_row, const py::function& call) {
     return RunTimed(bound, inputs, outputs, seed, call_number, first_row, call, nullptr);
   }
-  py::tuple Profile(Bound& bound, const std::vector<std::uintptr_t>& inputs, const std::vector<std::uintptr_t>& outputs,
-                    std::uint64_t seed, std::int64_t call_number, std::uint32_t first_row, const py::function& call) {
+  py::tuple Profile(Bound& bound, const std::vector<std::uintptr_t>& inputs,
+                    const std::vector<std::uintptr_t>& outputs, std::uint64_t seed,
+                    std::int64_t call_number, std::uint32_t first_row, const py::function& call) {
     std::vector<Timing> timings;
-    const int failed = RunTimed(bound, inputs, outputs, seed, call_number, first_row, call, &timings);
+    const int failed =
+        RunTimed(bound, inputs, outputs, seed, call_number, first_row, call, &timings);
     py::list found;
-    for (const Timing& timing : timings) found.append(py::make_tuple(timing.instruction, timing.begin, timing.end));
+    for (const Timing& timing : timings)
+      found.append(py::make_tuple(timing.instruction, timing.begin, timing.end));
     return py::make_tuple(failed, found);
   }
   int threads() const { return threads_.count(); }
 
  private:
-  int RunTimed(Bound& bound, const std::vector<std::uintptr_t>& inputs, const std::vector<std::uintptr_t>& outputs,
-               std::uint64_t seed, std::int64_t call_number, std::uint32_t first_row, const py::function& call,
+  int RunTimed(Bound& bound, const std::vector<std::uintptr_t>& inputs,
+               const std::vector<std::uintptr_t>& outputs, std::uint64_t seed,
+               std::int64_t call_number, std::uint32_t first_row, const py::function& call,
                std::vector<Timing>* timings) {
     const std::vector<std::byte*> in = Addresses(inputs), out = Addresses(outputs);
     const std::function<bool(int)> back = WithGil(call);
@@ -187,9 +207,10 @@ PYBIND11_MODULE(_executor, module) {
       .def("check", &PlanBuilder::Check_)
       .def("call", &PlanBuilder::Call_);
   py::class_<Bound>(module, "Bound")
-      .def("address", [](const Bound& bound, std::int32_t buffer) {
-        return reinterpret_cast<std::uintptr_t>(bound.address(buffer));
-      })
+      .def("address",
+           [](const Bound& bound, std::int32_t buffer) {
+             return reinterpret_cast<std::uintptr_t>(bound.address(buffer));
+           })
       .def_property_readonly("bytes", &Bound::bytes);
   py::class_<Executor>(module, "Executor")
       .def(py::init<int>())
@@ -199,8 +220,10 @@ PYBIND11_MODULE(_executor, module) {
       .def("run", &Executor::Run)
       .def("profile", &Executor::Profile);
   module.def("kernel_numbers", &KernelNumbers, "The kernels on tiles, by name.");
-  module.def("has_kernels", [](const std::string& name) { return KernelsNamed(name.c_str()) != nullptr; },
-             "Whether this machine can run the kernels of an instruction set.");
-  module.def("kernel_set", [] { return Kernels().name; }, "The instruction set whose kernels are used.");
+  module.def(
+      "has_kernels", [](const std::string& name) { return KernelsNamed(name.c_str()) != nullptr; },
+      "Whether this machine can run the kernels of an instruction set.");
+  module.def(
+      "kernel_set", [] { return Kernels().name; }, "The instruction set whose kernels are used.");
   module.def("use_blas_of", &UseBlasOf, "Takes matrix products from a library that is loaded.");
 }

@@ -1,5 +1,6 @@
-// Runs a program of tile kernels over a space. A tile is a run of places in the order of memory: whole rows, as many as
-// fit into the first cache, or a part of one long row. Values between kernels stay in registers of a tile's size.
+// Runs a program of tile kernels over a space. A tile is a run of places in the order of memory:
+// whole rows, as many as fit into the first cache, or a part of one long row. Values between
+// kernels stay in registers of a tile's size.
 
 #include <algorithm>
 #include <cstring>
@@ -11,14 +12,15 @@
 namespace shapescript {
 namespace {
 
-constexpr std::int64_t kTile = 1024;          // values of a tile, where a row isn't longer
-constexpr std::int64_t kParallel = 1 << 16;   // places of a space from which threads share it
+constexpr std::int64_t kTile = 1024;         // values of a tile, where a row isn't longer
+constexpr std::int64_t kParallel = 1 << 16;  // places of a space from which threads share it
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kMostOperands = 16, kMostResults = 4;
 
 // Copies `count` values of `width` bytes, the `start`th of the walk and on, side by side.
 template <class T>
-void Collect(const Walk& walk, const std::byte* from, std::int64_t start, std::int64_t count, std::byte* into) {
+void Collect(const Walk& walk, const std::byte* from, std::int64_t start, std::int64_t count,
+             std::byte* into) {
   T* out = reinterpret_cast<T*>(into);
   const T* in = reinterpret_cast<const T*>(from);
   const int rank = static_cast<int>(walk.sizes.size());
@@ -56,13 +58,17 @@ void Collect(const Walk& walk, const std::byte* from, std::int64_t start, std::i
   }
 }
 
-void CollectBytes(const Walk& walk, const std::byte* from, std::int64_t start, std::int64_t count, std::byte* into,
-                  std::int64_t width) {
+void CollectBytes(const Walk& walk, const std::byte* from, std::int64_t start, std::int64_t count,
+                  std::byte* into, std::int64_t width) {
   switch (width) {
-    case 8: return Collect<std::uint64_t>(walk, from, start, count, into);
-    case 4: return Collect<std::uint32_t>(walk, from, start, count, into);
-    case 2: return Collect<std::uint16_t>(walk, from, start, count, into);
-    default: return Collect<std::uint8_t>(walk, from, start, count, into);
+    case 8:
+      return Collect<std::uint64_t>(walk, from, start, count, into);
+    case 4:
+      return Collect<std::uint32_t>(walk, from, start, count, into);
+    case 2:
+      return Collect<std::uint16_t>(walk, from, start, count, into);
+    default:
+      return Collect<std::uint8_t>(walk, from, start, count, into);
   }
 }
 
@@ -91,7 +97,8 @@ class ElementwiseStep : public Step {
   void PlanRegisters(const Elementwise& work);
   std::int64_t Places(std::int32_t reg, const Tile& tile) const;
   std::int64_t Start(Extent extent, const Tile& tile) const;
-  void RunTiles(const Context& context, std::int64_t first, std::int64_t last, std::byte* scratch) const;
+  void RunTiles(const Context& context, std::int64_t first, std::int64_t last,
+                std::byte* scratch) const;
   void RunTile(const Context& context, const Tile& tile, std::byte** at, std::byte* scratch) const;
   void Perform(const Op& op, const Tile& tile, std::byte* const* at) const;
 
@@ -112,17 +119,19 @@ ElementwiseStep::ElementwiseStep(const Elementwise& work, const Binding& binding
     : registers_(work.registers), outputs_(work.outputs), numbers_(work.numbers) {
   rows_ = binding.sizes.product(work.outer);
   columns_ = binding.sizes.product(work.inner);
-  const std::vector<std::int64_t> outer = binding.sizes(work.outer), inner = binding.sizes(work.inner);
+  const std::vector<std::int64_t> outer = binding.sizes(work.outer),
+                                  inner = binding.sizes(work.inner);
   for (const TileOp& op : work.ops) {
     const TileKernel& kernel = binding.kernels.tiles[op.kernel];
-    if (static_cast<std::size_t>(kernel.operands) != op.operands.size() || op.operands.size() > kMostOperands ||
-        op.results.size() > kMostResults) {
+    if (static_cast<std::size_t>(kernel.operands) != op.operands.size() ||
+        op.operands.size() > kMostOperands || op.results.size() > kMostResults) {
       throw std::invalid_argument(std::string("wrong registers of the kernel ") + kernel.name);
     }
     ops_.push_back({kernel.function, kernel.shape, op.results, op.operands});
   }
   bool by_rows = work.whole;
-  for (const Register& reg : registers_) by_rows = by_rows || reg.extent == Extent::kRow || reg.extent == Extent::kColumn;
+  for (const Register& reg : registers_)
+    by_rows = by_rows || reg.extent == Extent::kRow || reg.extent == Extent::kColumn;
   for (const TileInput& input : work.inputs) {
     const Extent extent = registers_[input.reg].extent;
     std::vector<std::int64_t> sizes, strides;
@@ -137,7 +146,8 @@ ElementwiseStep::ElementwiseStep(const Elementwise& work, const Binding& binding
     }
     Walk walk(std::move(sizes), std::move(strides));
     const bool direct = walk.contiguous();
-    const std::int64_t offset = binding.sizes[input.access.offset] * binding.width(input.access.buffer);
+    const std::int64_t offset =
+        binding.sizes[input.access.offset] * binding.width(input.access.buffer);
     inputs_.push_back({input.reg, input.access.buffer, offset, std::move(walk), direct});
   }
   bool columns_kept = false, across = false;
@@ -150,7 +160,10 @@ ElementwiseStep::ElementwiseStep(const Elementwise& work, const Binding& binding
     rows_ = 1;
   }
   tile_columns_ = work.whole ? columns_ : std::min(columns_, kTile);
-  tile_rows_ = tile_columns_ < columns_ ? 1 : std::clamp<std::int64_t>(kTile / std::max<std::int64_t>(1, columns_), 1, rows_);
+  tile_rows_ =
+      tile_columns_ < columns_
+          ? 1
+          : std::clamp<std::int64_t>(kTile / std::max<std::int64_t>(1, columns_), 1, rows_);
   const std::int64_t parts = (columns_ + tile_columns_ - 1) / tile_columns_;
   tiles_ = (rows_ + tile_rows_ - 1) / tile_rows_ * parts;
   // a column's sum meets all rows, and a long row's all its parts, one after another
@@ -182,14 +195,21 @@ void ElementwiseStep::PlanRegisters(const Elementwise& work) {
   const auto bytes_of = [&](std::size_t reg) -> std::int64_t {
     std::int64_t places = 1;
     switch (registers_[reg].extent) {
-      case Extent::kFull: places = tile_rows_ * tile_columns_; break;
-      case Extent::kRow: places = tile_rows_; break;
-      case Extent::kColumn: places = tile_columns_; break;
-      case Extent::kOne: break;
+      case Extent::kFull:
+        places = tile_rows_ * tile_columns_;
+        break;
+      case Extent::kRow:
+        places = tile_rows_;
+        break;
+      case Extent::kColumn:
+        places = tile_columns_;
+        break;
+      case Extent::kOne:
+        break;
     }
     // a line more, so that slots don't lie at the same place of their pages
-    return (places * width_[reg] + 2 * static_cast<std::int64_t>(kLine) - 1) / static_cast<std::int64_t>(kLine) *
-           static_cast<std::int64_t>(kLine);
+    return (places * width_[reg] + 2 * static_cast<std::int64_t>(kLine) - 1) /
+           static_cast<std::int64_t>(kLine) * static_cast<std::int64_t>(kLine);
   };
   const auto take = [&](std::size_t reg) {
     const std::int64_t bytes = bytes_of(reg);
@@ -209,11 +229,13 @@ void ElementwiseStep::PlanRegisters(const Elementwise& work) {
     if (!input.direct) take(static_cast<std::size_t>(input.reg));
   }
   for (std::size_t i = 0; i < ops_.size(); ++i) {
-    // what ends at this op may be written over by it, but for reductions and rows, which read an operand twice
+    // what ends at this op may be written over by it, but for reductions and rows, which read an
+    // operand twice
     const auto release = [&] {
       for (const std::int32_t operand : ops_[i].operands) {
         const auto reg = static_cast<std::size_t>(operand);
-        if (last[reg] == static_cast<int>(i) && slot_[reg] >= 0 && registers_[reg].extent == Extent::kFull) {
+        if (last[reg] == static_cast<int>(i) && slot_[reg] >= 0 &&
+            registers_[reg].extent == Extent::kFull) {
           free.push_back({bytes_of(reg), width_[reg], slot_[reg]});
           last[reg] = -2;
         }
@@ -230,19 +252,27 @@ void ElementwiseStep::PlanRegisters(const Elementwise& work) {
 
 std::int64_t ElementwiseStep::Places(std::int32_t reg, const Tile& tile) const {
   switch (registers_[reg].extent) {
-    case Extent::kFull: return tile.rows * tile.columns;
-    case Extent::kRow: return tile.rows;
-    case Extent::kColumn: return tile.columns;
-    default: return 1;
+    case Extent::kFull:
+      return tile.rows * tile.columns;
+    case Extent::kRow:
+      return tile.rows;
+    case Extent::kColumn:
+      return tile.columns;
+    default:
+      return 1;
   }
 }
 
 std::int64_t ElementwiseStep::Start(Extent extent, const Tile& tile) const {
   switch (extent) {
-    case Extent::kFull: return tile.first_row * columns_ + tile.first_column;
-    case Extent::kRow: return tile.first_row;
-    case Extent::kColumn: return tile.first_column;
-    default: return 0;
+    case Extent::kFull:
+      return tile.first_row * columns_ + tile.first_column;
+    case Extent::kRow:
+      return tile.first_row;
+    case Extent::kColumn:
+      return tile.first_column;
+    default:
+      return 0;
   }
 }
 
@@ -253,7 +283,8 @@ bool ElementwiseStep::Run(const Context& context) {
     return true;
   }
   context.threads->Run([&](int part) {
-    if (part < parts) RunTiles(context, tiles_ * part / parts, tiles_ * (part + 1) / parts, scratch_[part].data());
+    if (part < parts)
+      RunTiles(context, tiles_ * part / parts, tiles_ * (part + 1) / parts, scratch_[part].data());
   });
   return true;
 }
@@ -278,7 +309,8 @@ void ElementwiseStep::RunTiles(const Context& context, std::int64_t first, std::
   }
 }
 
-void ElementwiseStep::RunTile(const Context& context, const Tile& tile, std::byte** at, std::byte* scratch) const {
+void ElementwiseStep::RunTile(const Context& context, const Tile& tile, std::byte** at,
+                              std::byte* scratch) const {
   for (const TileOutput& output : outputs_) {
     if (output.staged) continue;
     const std::int64_t start = Start(registers_[output.reg].extent, tile);
@@ -290,7 +322,8 @@ void ElementwiseStep::RunTile(const Context& context, const Tile& tile, std::byt
     if (input.direct) {
       at[input.reg] = from + start * width_[input.reg];
     } else {
-      CollectBytes(input.walk, from, start, Places(input.reg, tile), scratch + slot_[input.reg], width_[input.reg]);
+      CollectBytes(input.walk, from, start, Places(input.reg, tile), scratch + slot_[input.reg],
+                   width_[input.reg]);
     }
   }
   for (const Op& op : ops_) Perform(op, tile, at);
@@ -321,7 +354,9 @@ void ElementwiseStep::Perform(const Op& op, const Tile& tile, std::byte* const* 
     const std::int32_t reg = op.operands[k];
     operands[k] = at[reg];
     switch (registers_[reg].extent) {
-      case Extent::kFull: step[k] = tile.columns * width_[reg]; break;
+      case Extent::kFull:
+        step[k] = tile.columns * width_[reg];
+        break;
       case Extent::kRow:
         step[k] = width_[reg];
         if (result == Extent::kFull) {
@@ -332,7 +367,9 @@ void ElementwiseStep::Perform(const Op& op, const Tile& tile, std::byte* const* 
       case Extent::kColumn:
         if (result == Extent::kFull) by_row = true;
         break;
-      case Extent::kOne: single |= std::int64_t{1} << k; break;
+      case Extent::kOne:
+        single |= std::int64_t{1} << k;
+        break;
     }
   }
   std::byte* out = at[to];
@@ -341,13 +378,16 @@ void ElementwiseStep::Perform(const Op& op, const Tile& tile, std::byte* const* 
     return;
   }
   const std::int64_t width = width_[to];
-  const std::int64_t out_step = result == Extent::kFull ? tile.columns * width : result == Extent::kRow ? width : 0;
+  const std::int64_t out_step = result == Extent::kFull  ? tile.columns * width
+                                : result == Extent::kRow ? width
+                                                         : 0;
   for (std::int64_t row = 0; row < tile.rows; ++row) {
     std::int64_t info = single;
     if (op.shape == Shape::kReduce) info = tile.first_column > 0;
     if (op.shape == Shape::kColumn) info = tile.first_row + row > 0;
     op.function(tile.columns, out + row * out_step, operands[0], operands[1], operands[2], info);
-    for (std::size_t k = 0; k < count; ++k) operands[k] = static_cast<const std::byte*>(operands[k]) + step[k];
+    for (std::size_t k = 0; k < count; ++k)
+      operands[k] = static_cast<const std::byte*>(operands[k]) + step[k];
   }
 }
 
@@ -364,11 +404,13 @@ Walk::Walk(std::vector<std::int64_t> all_sizes, std::vector<std::int64_t> all_st
       strides.push_back(all_strides[i]);
     }
   }
-  if (sizes.size() > 16) throw std::invalid_argument("a value has more than 16 axes that can't be put together");
+  if (sizes.size() > 16)
+    throw std::invalid_argument("a value has more than 16 axes that can't be put together");
 }
 
 bool Walk::single() const {
-  return std::all_of(strides.begin(), strides.end(), [](std::int64_t stride) { return stride == 0; });
+  return std::all_of(strides.begin(), strides.end(),
+                     [](std::int64_t stride) { return stride == 0; });
 }
 
 std::unique_ptr<Step> Bind(const Elementwise& work, const Binding& binding) {

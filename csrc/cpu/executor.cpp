@@ -12,7 +12,8 @@ constexpr std::size_t kLine = 64;
 constexpr std::size_t kPage = 4096;
 
 std::int64_t Now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
@@ -20,9 +21,12 @@ std::int64_t Now() {
 
 Memory::Memory(std::size_t bytes)
     : bytes_(bytes),
-      data_(bytes == 0 ? nullptr : static_cast<std::byte*>(::operator new(bytes, std::align_val_t{kPage}))) {}
+      data_(bytes == 0 ? nullptr
+                       : static_cast<std::byte*>(::operator new(bytes, std::align_val_t{kPage}))) {}
 
-void Memory::Free::operator()(std::byte* data) const { ::operator delete(data, std::align_val_t{kPage}); }
+void Memory::Free::operator()(std::byte* data) const {
+  ::operator delete(data, std::align_val_t{kPage});
+}
 
 std::vector<std::int64_t> Table::operator()(const std::vector<Ref>& refs) const {
   std::vector<std::int64_t> found(refs.size());
@@ -65,8 +69,12 @@ Touched TouchedBy(const Work& work) {
   return touched;
 }
 
-Bound::Bound(std::shared_ptr<const Plan> plan, std::vector<std::int64_t> sizes, const KernelTable& kernels, int threads)
-    : plan_(std::move(plan)), sizes_(std::move(sizes)), own_(plan_->buffers.size()), now_(plan_->buffers.size()) {
+Bound::Bound(std::shared_ptr<const Plan> plan, std::vector<std::int64_t> sizes,
+             const KernelTable& kernels, int threads)
+    : plan_(std::move(plan)),
+      sizes_(std::move(sizes)),
+      own_(plan_->buffers.size()),
+      now_(plan_->buffers.size()) {
   const Binding binding{*plan_, Table(sizes_), kernels, threads};
   for (const Instruction& instruction : plan_->instructions) {
     steps_.push_back(std::visit(
@@ -83,8 +91,8 @@ Bound::Bound(std::shared_ptr<const Plan> plan, std::vector<std::int64_t> sizes, 
   if (plan_->call >= 0) own_[plan_->call] = reinterpret_cast<std::byte*>(&call_);
 }
 
-// Each buffer gets the smallest free place that holds it, from the instruction that first writes it to the last that
-// reads it.
+// Each buffer gets the smallest free place that holds it, from the instruction that first writes it
+// to the last that reads it.
 void Bound::PlanMemory() {
   const std::size_t count = plan_->buffers.size();
   std::vector<std::int64_t> first(count, -1), last(count, -1);
@@ -126,11 +134,13 @@ void Bound::PlanMemory() {
   const auto take = [&](std::size_t bytes) {
     auto best = free.end();
     for (auto place = free.begin(); place != free.end(); ++place) {
-      if (place->second >= bytes && (best == free.end() || place->second < best->second)) best = place;
+      if (place->second >= bytes && (best == free.end() || place->second < best->second))
+        best = place;
     }
     if (best == free.end()) {
       // the last place grows where it is free
-      if (!free.empty() && std::prev(free.end())->first + std::prev(free.end())->second == run_bytes) {
+      if (!free.empty() &&
+          std::prev(free.end())->first + std::prev(free.end())->second == run_bytes) {
         const auto end = std::prev(free.end());
         const std::size_t at = end->first;
         free.erase(end);
@@ -145,7 +155,8 @@ void Bound::PlanMemory() {
     if (left > 0) free.emplace(at + bytes, left);
     return at;
   };
-  std::vector<std::vector<std::size_t>> begins(plan_->instructions.size()), ends(plan_->instructions.size());
+  std::vector<std::vector<std::size_t>> begins(plan_->instructions.size()),
+      ends(plan_->instructions.size());
   for (std::size_t buffer = 0; buffer < count; ++buffer) {
     if (first[buffer] < 0) continue;
     if (plan_->buffers[buffer].place == Place::kFixed) {
@@ -164,7 +175,8 @@ void Bound::PlanMemory() {
   fixed_ = Memory(fixed_bytes);
   for (std::size_t buffer = 0; buffer < count; ++buffer) {
     if (first[buffer] < 0) continue;
-    if (plan_->buffers[buffer].place == Place::kFixed) own_[buffer] = fixed_.data() + offset[buffer];
+    if (plan_->buffers[buffer].place == Place::kFixed)
+      own_[buffer] = fixed_.data() + offset[buffer];
     if (plan_->buffers[buffer].place == Place::kRun) own_[buffer] = run_.data() + offset[buffer];
   }
 }
@@ -180,8 +192,9 @@ int Bound::Prepare(Threads& threads, const std::function<bool(int)>& call) {
   return -1;
 }
 
-int Bound::Run(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs, const Key& key,
-               Threads& threads, const std::function<bool(int)>& call, std::vector<Timing>* timings) {
+int Bound::Run(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs,
+               const Key& key, Threads& threads, const std::function<bool(int)>& call,
+               std::vector<Timing>* timings) {
   now_ = own_;
   for (std::size_t i = 0; i < inputs.size(); ++i) now_[plan_->inputs[i]] = inputs[i];
   for (std::size_t i = 0; i < outputs.size(); ++i) now_[plan_->outputs[i]] = outputs[i];

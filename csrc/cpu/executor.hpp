@@ -1,8 +1,9 @@
 // A plan made ready for some sizes, and its run.
 //
-// `Bound` has memory for the buffers between the plan's ends, planned once so that buffers that don't live at the same
-// time lie in the same place, and a `Step` for each instruction with all numbers worked out. A run sets where inputs
-// and outputs are and goes through the steps; it allocates nothing. One run of a Bound at a time.
+// `Bound` has memory for the buffers between the plan's ends, planned once so that buffers that
+// don't live at the same time lie in the same place, and a `Step` for each instruction with all
+// numbers worked out. A run sets where inputs and outputs are and goes through the steps; it
+// allocates nothing. One run of a Bound at a time.
 #pragma once
 
 #include <cstdint>
@@ -108,7 +109,8 @@ struct Timing {
 
 class Bound {
  public:
-  Bound(std::shared_ptr<const Plan> plan, std::vector<std::int64_t> sizes, const KernelTable& kernels, int threads);
+  Bound(std::shared_ptr<const Plan> plan, std::vector<std::int64_t> sizes,
+        const KernelTable& kernels, int threads);
 
   // Where a buffer of the plan's own lies; null for inputs and outputs.
   std::byte* address(std::int32_t buffer) const { return own_[static_cast<std::size_t>(buffer)]; }
@@ -116,8 +118,9 @@ class Bound {
   // Does what follows from the sizes alone; gives the instruction that failed, or -1.
   int Prepare(Threads& threads, const std::function<bool(int)>& call);
   // Runs the steps; gives the instruction that failed, or -1.
-  int Run(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs, const Key& key, Threads& threads,
-          const std::function<bool(int)>& call, std::vector<Timing>* timings = nullptr);
+  int Run(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs, const Key& key,
+          Threads& threads, const std::function<bool(int)>& call,
+          std::vector<Timing>* timings = nullptr);
 
  private:
   void PlanMemory();

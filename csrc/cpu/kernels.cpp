@@ -11,7 +11,9 @@ namespace shapescript {
 #if defined(__x86_64__) && !defined(SHAPESCRIPT_BASELINE_ONLY)
 const KernelTable* KernelsNamed(const char* name) {
   if (std::strcmp(name, "baseline") == 0) return &BaselineKernels();
-  if (std::strcmp(name, "avx2") == 0) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &Avx2Kernels() : nullptr;
+  if (std::strcmp(name, "avx2") == 0)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &Avx2Kernels()
+                                                                           : nullptr;
   const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   if (std::strcmp(name, "avx512") == 0) return wide ? &Avx512Kernels() : nullptr;

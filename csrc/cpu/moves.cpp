@@ -1,4 +1,5 @@
-// What moves values: copies between any strides, fills, lookups and their converse, and the checks of values.
+// What moves values: copies between any strides, fills, lookups and their converse, and the checks
+// of values.
 
 #include <algorithm>
 #include <array>
@@ -10,15 +11,18 @@
 namespace shapescript {
 namespace {
 
-// Goes through a loop's dims with several accesses; those that lie one after another in all of them are one dim.
+// Goes through a loop's dims with several accesses; those that lie one after another in all of them
+// are one dim.
 template <int kAccesses>
 class Nest {
  public:
-  Nest(const std::vector<std::int64_t>& sizes, const std::array<std::vector<std::int64_t>, kAccesses>& strides) {
+  Nest(const std::vector<std::int64_t>& sizes,
+       const std::array<std::vector<std::int64_t>, kAccesses>& strides) {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       if (sizes[i] == 1) continue;
       bool joined = !sizes_.empty();
-      for (int k = 0; k < kAccesses && joined; ++k) joined = strides_.back()[k] == strides[k][i] * sizes[i];
+      for (int k = 0; k < kAccesses && joined; ++k)
+        joined = strides_.back()[k] == strides[k][i] * sizes[i];
       if (!joined) {
         sizes_.push_back(1);
         strides_.emplace_back();
@@ -72,7 +76,8 @@ class MoveStep : public Step {
         out_(work.out.buffer),
         in_offset_(binding.sizes[work.in.offset]),
         out_offset_(binding.sizes[work.out.offset]),
-        nest_(binding.sizes(work.dims), {binding.sizes(work.in.strides), binding.sizes(work.out.strides)}) {}
+        nest_(binding.sizes(work.dims),
+              {binding.sizes(work.in.strides), binding.sizes(work.out.strides)}) {}
 
   bool Run(const Context& context) override {
     const T* in = Values<T>(context, in_, in_offset_);
@@ -116,16 +121,28 @@ class FillStep : public Step {
         std::memcpy(&bits_, &value, sizeof value);
         break;
       }
-      default: bits_ = size;
+      default:
+        bits_ = size;
     }
   }
 
   bool Run(const Context& context) override {
     switch (width_) {
-      case 8: std::fill_n(Values<std::uint64_t>(context, buffer_), length_, static_cast<std::uint64_t>(bits_)); break;
-      case 4: std::fill_n(Values<std::uint32_t>(context, buffer_), length_, static_cast<std::uint32_t>(bits_)); break;
-      case 2: std::fill_n(Values<std::uint16_t>(context, buffer_), length_, static_cast<std::uint16_t>(bits_)); break;
-      default: std::fill_n(Values<std::uint8_t>(context, buffer_), length_, static_cast<std::uint8_t>(bits_));
+      case 8:
+        std::fill_n(Values<std::uint64_t>(context, buffer_), length_,
+                    static_cast<std::uint64_t>(bits_));
+        break;
+      case 4:
+        std::fill_n(Values<std::uint32_t>(context, buffer_), length_,
+                    static_cast<std::uint32_t>(bits_));
+        break;
+      case 2:
+        std::fill_n(Values<std::uint16_t>(context, buffer_), length_,
+                    static_cast<std::uint16_t>(bits_));
+        break;
+      default:
+        std::fill_n(Values<std::uint8_t>(context, buffer_), length_,
+                    static_cast<std::uint8_t>(bits_));
     }
     return true;
   }
@@ -138,7 +155,8 @@ class FillStep : public Step {
 template <class T>
 class IotaStep : public Step {
  public:
-  IotaStep(const Iota& work, const Binding& binding) : buffer_(work.buffer), length_(binding.length(work.buffer)) {}
+  IotaStep(const Iota& work, const Binding& binding)
+      : buffer_(work.buffer), length_(binding.length(work.buffer)) {}
 
   bool Run(const Context& context) override {
     T* out = Values<T>(context, buffer_);
@@ -186,8 +204,9 @@ class GatherStep : public Step {
         index_offset_(binding.sizes[work.index.offset]),
         step_(binding.sizes[work.step]),
         count_(binding.sizes[work.count]),
-        nest_(binding.sizes(work.dims), {binding.sizes(work.x.strides), binding.sizes(work.index.strides),
-                                         RowMajor(binding.sizes(work.dims))}),
+        nest_(binding.sizes(work.dims),
+              {binding.sizes(work.x.strides), binding.sizes(work.index.strides),
+               RowMajor(binding.sizes(work.dims))}),
         looked_up_(binding.sizes(work.dims), {binding.sizes(work.index.strides)}) {}
 
   bool Run(const Context& context) override {
@@ -195,7 +214,8 @@ class GatherStep : public Step {
     if (!InRange(index, looked_up_, count_)) return false;
     const T* x = Values<T>(context, x_, x_offset_);
     T* out = Values<T>(context, result_);
-    const std::int64_t n = nest_.inner(), from = nest_.stride(0), by = nest_.stride(1), to = nest_.stride(2);
+    const std::int64_t n = nest_.inner(), from = nest_.stride(0), by = nest_.stride(1),
+                       to = nest_.stride(2);
     nest_.Each([&](const std::array<std::int64_t, 3>& at) {
       const std::int64_t* places = index + at[1];
       T* y = out + at[2];
@@ -207,7 +227,8 @@ class GatherStep : public Step {
           for (std::int64_t i = 0; i < n; ++i) y[i * to] = row[i * from];
         }
       } else {
-        for (std::int64_t i = 0; i < n; ++i) y[i * to] = x[at[0] + i * from + places[i * by] * step_];
+        for (std::int64_t i = 0; i < n; ++i)
+          y[i * to] = x[at[0] + i * from + places[i * by] * step_];
       }
     });
     return true;
@@ -232,8 +253,9 @@ class ScatterStep : public Step {
         step_(binding.sizes[work.step]),
         count_(binding.sizes[work.count]),
         length_(binding.length(work.result.buffer)),
-        nest_(binding.sizes(work.dims), {binding.sizes(work.x.strides), binding.sizes(work.index.strides),
-                                         binding.sizes(work.result.strides)}),
+        nest_(binding.sizes(work.dims),
+              {binding.sizes(work.x.strides), binding.sizes(work.index.strides),
+               binding.sizes(work.result.strides)}),
         looked_up_(binding.sizes(work.dims), {binding.sizes(work.index.strides)}) {}
 
   bool Run(const Context& context) override {
@@ -242,11 +264,13 @@ class ScatterStep : public Step {
     const T* x = Values<T>(context, x_, x_offset_);
     T* out = Values<T>(context, result_);
     std::fill_n(out, length_, T{0});
-    const std::int64_t n = nest_.inner(), from = nest_.stride(0), by = nest_.stride(1), to = nest_.stride(2);
+    const std::int64_t n = nest_.inner(), from = nest_.stride(0), by = nest_.stride(1),
+                       to = nest_.stride(2);
     nest_.Each([&](const std::array<std::int64_t, 3>& at) {
       const T* values = x + at[0];
       const std::int64_t* places = index + at[1];
-      for (std::int64_t i = 0; i < n; ++i) out[at[2] + i * to + places[i * by] * step_] += values[i * from];
+      for (std::int64_t i = 0; i < n; ++i)
+        out[at[2] + i * to + places[i * by] * step_] += values[i * from];
     });
     return true;
   }
@@ -266,7 +290,9 @@ class RangeStep : public Step {
         count_(binding.sizes[work.count]),
         nest_(binding.sizes(work.dims), {binding.sizes(work.in.strides)}) {}
 
-  bool Run(const Context& context) override { return InRange(Values<std::int64_t>(context, in_, offset_), nest_, count_); }
+  bool Run(const Context& context) override {
+    return InRange(Values<std::int64_t>(context, in_, offset_), nest_, count_);
+  }
 
  private:
   std::int32_t in_;
@@ -288,7 +314,8 @@ class FiniteStep : public Step {
     const std::int64_t n = nest_.inner(), stride = nest_.stride(0);
     nest_.Each([&](const std::array<std::int64_t, 1>& at) {
       const T* x = in + at[0];
-      // x - x is 0 for what is finite, and nan for the rest: sixteen sums, so that the loop becomes vector code
+      // x - x is 0 for what is finite, and nan for the rest: sixteen sums, so that the loop becomes
+      // vector code
       T lanes[16] = {};
       std::int64_t i = 0;
       if (stride == 1) {
@@ -311,20 +338,28 @@ class FiniteStep : public Step {
 template <template <class> class S, class W>
 std::unique_ptr<Step> OfWidth(std::int64_t width, const W& work, const Binding& binding) {
   switch (width) {
-    case 8: return std::make_unique<S<std::uint64_t>>(work, binding);
-    case 4: return std::make_unique<S<std::uint32_t>>(work, binding);
-    case 2: return std::make_unique<S<std::uint16_t>>(work, binding);
-    default: return std::make_unique<S<std::uint8_t>>(work, binding);
+    case 8:
+      return std::make_unique<S<std::uint64_t>>(work, binding);
+    case 4:
+      return std::make_unique<S<std::uint32_t>>(work, binding);
+    case 2:
+      return std::make_unique<S<std::uint16_t>>(work, binding);
+    default:
+      return std::make_unique<S<std::uint8_t>>(work, binding);
   }
 }
 
 template <template <class> class S, class W>
 std::unique_ptr<Step> OfNumber(Element element, const W& work, const Binding& binding) {
   switch (element) {
-    case Element::kF64: return std::make_unique<S<double>>(work, binding);
-    case Element::kF32: return std::make_unique<S<float>>(work, binding);
-    case Element::kI64: return std::make_unique<S<std::int64_t>>(work, binding);
-    default: throw std::invalid_argument("the executor has no kernel of this element");
+    case Element::kF64:
+      return std::make_unique<S<double>>(work, binding);
+    case Element::kF32:
+      return std::make_unique<S<float>>(work, binding);
+    case Element::kI64:
+      return std::make_unique<S<std::int64_t>>(work, binding);
+    default:
+      throw std::invalid_argument("the executor has no kernel of this element");
   }
 }
 

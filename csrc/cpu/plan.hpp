@@ -1,6 +1,8 @@
-// A plan: a flat list of instructions over numbered buffers. All sizes, strides and offsets are numbers of a table
-// (`Ref`), which is filled anew for each count of a batch; so one plan serves every batch. Strides count values.
-// Gives the data alone; bind.cpp makes a plan ready for some sizes, and executor.cpp runs it.
+// A plan: a flat list of instructions over numbered buffers. All sizes, strides and offsets are
+// numbers of a table
+// (`Ref`), which is filled anew for each count of a batch; so one plan serves every batch. Strides
+// count values. Gives the data alone; bind.cpp makes a plan ready for some sizes, and executor.cpp
+// runs it.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +17,25 @@ enum class Element : std::int32_t { kF64, kF32, kF16, kBf16, kI64, kI32, kI16, k
 inline std::int64_t WidthOf(Element element) {
   switch (element) {
     case Element::kF64:
-    case Element::kI64: return 8;
+    case Element::kI64:
+      return 8;
     case Element::kF32:
-    case Element::kI32: return 4;
+    case Element::kI32:
+      return 4;
     case Element::kF16:
     case Element::kBf16:
-    case Element::kI16: return 2;
-    default: return 1;
+    case Element::kI16:
+      return 2;
+    default:
+      return 1;
   }
 }
 
 using Ref = std::int32_t;
 
-// Where a buffer's memory is: the caller's (inputs and outputs), the plan's for one run (used again and again within
-// it), or the plan's for as long as the sizes stay (what follows from the sizes alone).
+// Where a buffer's memory is: the caller's (inputs and outputs), the plan's for one run (used again
+// and again within it), or the plan's for as long as the sizes stay (what follows from the sizes
+// alone).
 enum class Place : std::int32_t { kInput, kOutput, kRun, kFixed };
 
 struct Buffer {
@@ -37,14 +44,16 @@ struct Buffer {
   Ref length;  // in values
 };
 
-// How a loop reads or writes a buffer: a stride for each dim of the loop, 0 where the buffer lacks it.
+// How a loop reads or writes a buffer: a stride for each dim of the loop, 0 where the buffer lacks
+// it.
 struct Access {
   std::int32_t buffer = -1;
   Ref offset = 0;
   std::vector<Ref> strides;
 };
 
-// What a register of a tile's program holds: a value at each place, one for each row, for each column, or one alone.
+// What a register of a tile's program holds: a value at each place, one for each row, for each
+// column, or one alone.
 enum class Extent : std::int32_t { kFull, kRow, kColumn, kOne };
 
 struct Register {
@@ -73,8 +82,8 @@ struct TileNumber {
   std::int64_t bits;
 };
 
-// A program over tiles of a space of outer and inner dims. `whole`: a tile has whole rows, because a row's reduction is
-// used again within the program.
+// A program over tiles of a space of outer and inner dims. `whole`: a tile has whole rows, because
+// a row's reduction is used again within the program.
 struct Elementwise {
   std::vector<Ref> outer, inner;
   bool whole;
@@ -85,7 +94,8 @@ struct Elementwise {
   std::vector<TileOp> ops;
 };
 
-// result[batch.., m, n] = sum over k of a b; the strides of a are those of batch, m, k, of b those of batch, k, n.
+// result[batch.., m, n] = sum over k of a b; the strides of a are those of batch, m, k, of b those
+// of batch, k, n.
 struct Product {
   Element element;
   std::vector<Ref> batch;
@@ -111,7 +121,8 @@ struct Iota {
   std::int32_t buffer;
 };
 
-// result[dims] = x[.. index ..]; `step` is x's stride along the axis that is looked up in, of `count` places.
+// result[dims] = x[.. index ..]; `step` is x's stride along the axis that is looked up in, of
+// `count` places.
 struct Gather {
   std::vector<Ref> dims;
   Access x, index;
@@ -152,7 +163,8 @@ struct Call {
   std::vector<std::int32_t> reads, writes;
 };
 
-using Work = std::variant<Elementwise, Product, Move, Fill, Iota, Gather, Scatter, Random, Check, Call>;
+using Work =
+    std::variant<Elementwise, Product, Move, Fill, Iota, Gather, Scatter, Random, Check, Call>;
 
 struct Instruction {
   std::int32_t node;  // of the graph, for errors and profiles
@@ -164,7 +176,7 @@ struct Plan {
   std::vector<Buffer> buffers;
   std::vector<Instruction> instructions;
   std::vector<std::int32_t> inputs, outputs;  // the buffers, in the caller's order
-  std::int32_t call = -1;                     // the buffer of the key's call, an input of the plan's own
+  std::int32_t call = -1;  // the buffer of the key's call, an input of the plan's own
 };
 
 }  // namespace shapescript

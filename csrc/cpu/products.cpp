@@ -10,8 +10,9 @@ namespace shapescript {
 namespace {
 
 template <class T>
-using Gemm = void (*)(const char* trans_a, const char* trans_b, const int* m, const int* n, const int* k, const T* alpha,
-                      const T* a, const int* lda, const T* b, const int* ldb, const T* beta, T* c, const int* ldc);
+using Gemm = void (*)(const char* trans_a, const char* trans_b, const int* m, const int* n,
+                      const int* k, const T* alpha, const T* a, const int* lda, const T* b,
+                      const int* ldb, const T* beta, T* c, const int* ldc);
 using SetThreads = int (*)(int count);
 
 struct Blas {
@@ -32,7 +33,8 @@ Gemm<T> Library() {
   }
 }
 
-// One product of matrices by the library. It counts columns first, so that c is found as the product of b and a.
+// One product of matrices by the library. It counts columns first, so that c is found as the
+// product of b and a.
 template <class T>
 void Multiply(const KernelTable& kernels, const SmallProduct& p, const T* a, const T* b, T* c) {
   const Gemm<T> gemm = Library<T>();
@@ -46,7 +48,8 @@ void Multiply(const KernelTable& kernels, const SmallProduct& p, const T* a, con
     return;
   }
   const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), k = static_cast<int>(p.k);
-  // where one row or column stands alone its stride says nothing, but the library wants one that could be
+  // where one row or column stands alone its stride says nothing, but the library wants one that
+  // could be
   const int lda = static_cast<int>(std::max(a_rows ? p.a_row : p.a_column, a_rows ? p.k : p.m));
   const int ldb = static_cast<int>(std::max(b_rows ? p.b_row : p.b_column, b_rows ? p.n : p.k));
   const int ldc = static_cast<int>(std::max(p.c_row, p.n));
@@ -65,13 +68,16 @@ class ProductStep : public Step {
         a_offset_(binding.sizes[work.a.offset]),
         b_offset_(binding.sizes[work.b.offset]),
         batch_(binding.sizes(work.batch)) {
-    const std::vector<std::int64_t> a = binding.sizes(work.a.strides), b = binding.sizes(work.b.strides);
+    const std::vector<std::int64_t> a = binding.sizes(work.a.strides),
+                                    b = binding.sizes(work.b.strides);
     const std::size_t rank = batch_.size();
     a_batch_.assign(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(rank));
     b_batch_.assign(b.begin(), b.begin() + static_cast<std::ptrdiff_t>(rank));
     for (const std::int64_t size : batch_) count_ *= size;
-    p_ = {binding.sizes[work.m], binding.sizes[work.n], binding.sizes[work.k], a[rank], a[rank + 1],
-          b[rank],               b[rank + 1],           binding.sizes[work.n]};
+    p_ = {binding.sizes[work.m], binding.sizes[work.n],
+          binding.sizes[work.k], a[rank],
+          a[rank + 1],           b[rank],
+          b[rank + 1],           binding.sizes[work.n]};
     if (count_ * p_.m * p_.n * p_.k >= kParallel) parts_ = binding.threads;
   }
 
@@ -133,7 +139,8 @@ class ProductStep : public Step {
   // In whole blocks of sixteen, but for the last.
   static std::pair<std::int64_t, std::int64_t> Share(std::int64_t size, int part, int parts) {
     const std::int64_t blocks = (size + 15) / 16;
-    return {std::min(size, blocks * part / parts * 16), std::min(size, blocks * (part + 1) / parts * 16)};
+    return {std::min(size, blocks * part / parts * 16),
+            std::min(size, blocks * (part + 1) / parts * 16)};
   }
 
   const KernelTable& kernels_;

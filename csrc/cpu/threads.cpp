@@ -3,7 +3,8 @@
 namespace shapescript {
 
 Threads::Threads(int count) {
-  for (int number = 1; number < count; ++number) workers_.emplace_back([this, number] { Serve(number); });
+  for (int number = 1; number < count; ++number)
+    workers_.emplace_back([this, number] { Serve(number); });
 }
 
 Threads::~Threads() {

@@ -1,4 +1,5 @@
-// A pool of threads that share one instruction's work. The caller takes part; the others sleep between works.
+// A pool of threads that share one instruction's work. The caller takes part; the others sleep
+// between works.
 #pragma once
 
 #include <condition_variable>
