@@ -33,7 +33,7 @@ LAYERS = (
     ("specialise",),
     ("controller",),
     ("session",),
-    ("editor",),
+    ("editor", "colours"),
     ("rent",),
     ("python", "importer"),
     ("cli", "__main__"),

@@ -165,6 +165,15 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def command_options() -> dict[str, list[str]]:
+    """The options of each command, for a shell that completes them."""
+    [parts] = [action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    return {
+        name: sorted(word for action in part._actions for word in action.option_strings if word.startswith("--"))
+        for name, part in parts.choices.items()
+    }
+
+
 def overrides(part: argparse.ArgumentParser) -> None:
     """The options that take the place of a program's own lines."""
     part.add_argument("--devices", metavar="SPEC", help="in the place of the `devices` line: 'cpu[0 1 2]'")

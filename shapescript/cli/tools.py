@@ -10,10 +10,13 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Protocol
 
-TOOLS = ("fmt", "lsp")
+TOOLS = ("fmt", "new", "watch", "lsp", "completion")
 SUMMARY = """\
   fmt FILE...                    write programs in the one style
+  new NAME                       a project that trains at once
+  watch [RUN]                    the curves of a run, while it goes on
   lsp                            the language server, which editors start
+  completion SHELL               completes commands in bash, zsh or fish
 """
 Command = Callable[[argparse.Namespace], int]
 
@@ -50,3 +53,22 @@ def add_tools(add: Add) -> None:
         "lsp", later("language_server", "lsp"), "The language server, which an editor starts.", "shapescript lsp"
     )
     part.add_argument("--stdio", action="store_true", help="the standard input and output, as always")
+    part = add("new", later("new_project", "new"), "Makes a project that trains at once.", "shapescript new moons")
+    part.add_argument("name", metavar="NAME")
+    part = add(
+        "watch",
+        later("watching", "watch"),
+        "Shows the curves of a run while it goes on; RUN is its folder or its name below `runs`, the newest if none is "
+        "given.",
+        "shapescript watch --png loss.png",
+    )
+    part.add_argument("--once", action="store_true", help="show what is there and end")
+    part.add_argument("--png", metavar="FILE", help="write the curves as a picture when it ends (needs matplotlib)")
+    part.add_argument("run", nargs="?", metavar="RUN")
+    part = add(
+        "completion",
+        later("completion", "completion"),
+        "Prints a script by which a shell completes commands, options and files.",
+        'eval "$(shapescript completion bash)"',
+    )
+    part.add_argument("shell", metavar="SHELL", help="bash, zsh or fish")
