@@ -140,7 +140,7 @@ def test_a_program_runs_there_as_here(modal: StandIn, tmp_path: Path) -> None:
     assert "on the other stream" in done.words.splitlines()
     assert (tmp_path / "out" / "deep" / "checkpoint.bin").read_bytes() == bytes(range(256)) * 100
     assert (tmp_path / "data" / "large.bin").read_bytes() == large[::-1]
-    assert "2 files back" in done.words
+    assert "modal: 2 files back: `out/deep/checkpoint.bin`, `data/large.bin`, 6.3 MB\n" in done.words
     for secret in ("from here", "at Modal's", "never", "as-stand-in"):
         assert secret not in done.words + done.output
     report = modal.report()
@@ -237,7 +237,7 @@ def test_files_come_while_the_program_runs_and_a_lost_machine_leaves_them(modal:
     assert "step 1" in done.output
     text = (tmp_path / "checkpoint.txt").read_text()
     assert len(set(text)) == 1 and len(text) == 1000, "whole, of one step"
-    assert not list(tmp_path.glob("*.part"))
+    assert not list(tmp_path.glob("*part"))
     assert nothing_runs(modal.report())
 
 
@@ -402,6 +402,19 @@ def test_a_line_that_goes_dead(modal: StandIn, tmp_path: Path) -> None:
     assert (tmp_path / "checkpoint.txt").exists()
 
 
+def test_a_third_signal_waits_for_nobody(modal: StandIn, tmp_path: Path) -> None:
+    program(tmp_path, STUBBORN)
+    client = modal.start(tmp_path, *GPU, "program.py", pace={"grace": 60, "silence": 300})
+    wait_for(tmp_path / "started.txt")
+    modal.ask("silence", {})
+    for _ in range(3):
+        interrupt(client)
+        time.sleep(0.5)
+    done = ended(client)
+    assert done.status == 130 and done.seconds < 10
+    assert "modal app stop ap-" in done.words.splitlines()[-1]
+
+
 def test_a_reader_that_has_seen_enough(modal: StandIn, tmp_path: Path) -> None:
     program(tmp_path, STEPS)
     client = modal.start(tmp_path, *GPU, "program.py", "100")
@@ -467,6 +480,15 @@ def test_no_token(modal: StandIn, tmp_path: Path) -> None:
     assert done.status == 2
     assert done.words == "error: there is no token for Modal here: `modal setup` signs in, once\n"
     assert modal.report()["calls"] == {}
+
+
+def test_a_configuration_that_cannot_be_read_is_one_line(modal: StandIn, tmp_path: Path) -> None:
+    program(tmp_path, "print('never')\n")
+    (tmp_path / "modal.toml").write_text("[default\ntoken_id = 'hidden'\n")
+    done = modal.run(tmp_path, *GPU, "program.py", variables={"MODAL_CONFIG_PATH": "modal.toml"})
+    assert done.status == 2
+    assert done.words.startswith("error: ") and done.words.count("\n") == 1 and "modal.toml" in done.words
+    assert "hidden" not in done.words
 
 
 def test_the_versions_that_are_tested_are_those_that_are_declared() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
 from shapescript.rent.say import say
-from shapescript.rent.upload import Stamp
+from shapescript.rent.upload import PART, Stamp
 
 MEGABYTE = 1 << 20
 
@@ -45,7 +45,8 @@ class FilesBack:
     uploaded: Mapping[str, Stamp]
     began: int = field(default_factory=time.time_ns)
     ours: dict[str, Stamp] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
+    names: dict[str, None] = field(default_factory=dict)
+    """In the order in which they came last."""
     failed: dict[str, str] = field(default_factory=dict)
     size: int = 0
 
@@ -63,7 +64,8 @@ class FilesBack:
                     self.failed[entry.name] = error.strerror or str(error)
                     continue
                 self.failed.pop(entry.name, None)
-                self.names.add(entry.name)
+                self.names.pop(entry.name, None)
+                self.names[entry.name] = None
                 self.size += entry.size
                 number += 1
         return number
@@ -78,7 +80,7 @@ class FilesBack:
         if changed_here := self.changed_here(name, place):
             place = place.with_name(place.name + ".modal")
         place.parent.mkdir(parents=True, exist_ok=True)
-        part = place.with_name(place.name + ".part")
+        part = place.with_name(place.name + PART)
         try:
             with open(part, "wb") as file:
                 while piece := data.read(MEGABYTE):

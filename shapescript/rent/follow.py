@@ -22,7 +22,7 @@ from shapescript.rent.image import GUEST, WORK
 from shapescript.rent.interrupts import Interrupts
 from shapescript.rent.say import Waiting, say
 from shapescript.rent.service import first_line
-from shapescript.rent.upload import size
+from shapescript.rent.upload import counted, size
 
 GUEST_COMMAND = ("python", "-I", GUEST)
 KILLED, OUT_OF_BOUNDS = 137, 139
@@ -211,8 +211,7 @@ class Following:
                 if self.interrupts.count > before:
                     return False
         if self.back.names:
-            count = len(self.back.names)
-            say(f"{count} {'file' if count == 1 else 'files'} back, {size(self.back.size)}")
+            say(f"{self.names_back()}, {size(self.back.size)}")
         for name, why in self.back.failed.items():
             say(f"`{name}` couldn't be written here: {why}")
         return worked == [True] and not self.back.failed
@@ -220,12 +219,15 @@ class Following:
     def machine_lost(self) -> int:
         """What is known of a machine that is gone."""
         say(f"the machine was lost ({self.lost}); what it sent back until then is here")
-        names = sorted(self.back.names)
-        if names:
-            shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-            say(f"files that came back: {shown}")
+        say(self.names_back())
         say("the same command starts anew, from the last checkpoint if the program loads it")
         return TRY_AGAIN
+
+    def names_back(self) -> str:
+        """The files that came back, the latest first."""
+        names = [*reversed(self.back.names)]
+        shown = ", ".join(f"`{name}`" for name in names[:5]) + (", …" if len(names) > 5 else "")
+        return f"{counted(len(names), 'file')} back" + (f": {shown}" if names else "")
 
     def say_signal(self) -> None:
         """A program that is killed can't say so itself."""

@@ -30,7 +30,7 @@ from shapescript.rent.prices import AS_OF, cost, dollars
 from shapescript.rent.recipe import Recipe, recipe
 from shapescript.rent.say import Waiting, say
 from shapescript.rent.service import Service, explained, first_line, open_service
-from shapescript.rent.upload import IGNORE_FILE, LARGE, Upload, find_files, size
+from shapescript.rent.upload import IGNORE_FILE, LARGE, Upload, counted, find_files, size
 
 TO_BRING_FILES = 600
 """Seconds that a machine may last beyond `--timeout`, to start and to send files back."""
@@ -233,7 +233,7 @@ def warnings(upload: Upload) -> Iterator[str]:
 
 def would_do(request: Request, upload: Upload, what: Recipe) -> Iterator[str]:
     """A run in words; of the variables the names alone."""
-    yield f"folder: {upload.folder}, {len(upload.files)} files, {size(upload.size)}"
+    yield f"folder: {upload.folder}, {counted(len(upload.files), 'file')}, {size(upload.size)}"
     if upload.left_out:
         shown = ", ".join(upload.left_out[:8]) + (", …" if len(upload.left_out) > 8 else "")
         yield f"left out: {shown}"

@@ -6,9 +6,12 @@ token without asking anyone, and `explained`. No value of a token is read into a
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import os
 import re
+import sys
 from dataclasses import dataclass
 from importlib import metadata
 from types import ModuleType
@@ -43,8 +46,10 @@ def open_service() -> Service:
     os.environ.setdefault("MODAL_BUILD_VALIDATION", "ignore")
     # its errors reach us as exceptions; said twice, they would stand between the program's lines
     os.environ.setdefault("MODAL_LOGLEVEL", "CRITICAL")
+    said = io.StringIO()
     try:
-        modal = importlib.import_module("modal")
+        with contextlib.redirect_stderr(said):  # where it can't be used, it says so at length, and then raises
+            modal = importlib.import_module("modal")
         config = importlib.import_module("modal.config").config
         errors = importlib.import_module("modal.exception")
     except ImportError as error:
@@ -53,6 +58,7 @@ def open_service() -> Service:
         if not type(error).__module__.startswith("modal"):
             raise
         raise RentError(first_line(error)) from None
+    sys.stderr.write(said.getvalue())
     if not any(all(setting(config, name) for name in names) for names in CREDENTIALS):
         raise RentError("there is no token for Modal here: `modal setup` signs in, once")
     return Service(modal, errors)

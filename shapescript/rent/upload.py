@@ -32,7 +32,9 @@ FOLDERS_LEFT_OUT = (
     ".idea",
     "node_modules",
 )
-FILES_LEFT_OUT = ("*.py[co]", ".DS_Store", ".env", ".env.*", ".modal.toml", ".netrc")
+PART = ".shapescript-part"
+"""How the name of a file ends that is still coming back; a client that was killed leaves it."""
+FILES_LEFT_OUT = (f"*{PART}", "*.py[co]", ".DS_Store", ".env", ".env.*", ".modal.toml", ".netrc")
 """What is made again there, and what holds passwords: `--env` and `--secret` say which of those are to travel."""
 
 
@@ -148,6 +150,11 @@ def files_of_root(upload: Upload, root: str) -> set[PurePosixPath]:
         for name in upload.files
         if name.startswith(root) and not any(name.startswith(other) for other in below)
     }
+
+
+def counted(number: int, word: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def size(number: float) -> str:
