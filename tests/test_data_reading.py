@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -271,3 +271,28 @@ def test_read_only_arrays_are_taken_without_a_copy_or_a_warning() -> None:
         data = TensorDataset(x=array, y=np.zeros(4, np.uint8))
     assert data.columns["x"].data_ptr() == array.ctypes.data
     assert rows(batches(data)) and array.sum() == 28
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: random.random(),
+        lambda: random.gauss(0, 1),
+        lambda: np.random.randn(),
+        lambda: np.random.permutation(9)[0],
+        lambda: torch.rand(()).item(),
+        lambda: torch.randperm(9)[0].item(),
+    ],
+)
+def test_every_way_to_draw_is_seen(draw: Callable[[], float]) -> None:
+    """A batch is read without seeds as long as nothing is drawn: the third example alone draws."""
+
+    def changed(item: dict[str, object]) -> dict[str, object]:
+        return {"x": [float(item["y"]), draw() if item["y"] == 2 else 0.0], "y": item["y"]}  # type: ignore[arg-type]
+
+    source = [([0.0, 0.0], i % 3) for i in range(12)]
+    data = Dataset.of(source, "Example", FIELDS).map(changed)
+    found = [[row[1] for row in rows(data.batches(6).for_epoch(0, number)) if row[0] == 2] for number in (0, 0, 1)]
+    assert found[0] == found[1] and all(map(any, found))
+    assert found[0] != found[2] and len(found[0]) == 4
+    assert [row[1] for row in rows(data.batches(4).for_epoch(0, 0)) if row[0] == 2] == found[0]

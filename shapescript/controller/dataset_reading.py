@@ -3,12 +3,15 @@
 Takes a source of items and the functions that are mapped over them; gives the rows of a batch. A `Reader` holds all
 that reading needs and nothing of the order, so that it can be copied to a loader process. Items are put side by side
 first and checked together; only where that fails is each looked at, so that the error names the item.
+
+To seed the generators for each example takes longer than to read a small one. So a batch is read without at first,
+and if something was drawn, or raised, it is read again, seeded, and so is all that follows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,7 @@ from numpy.typing import NDArray
 from shapescript.controller.arrays import from_array
 from shapescript.controller.dataset_items import Checker, FieldSpec, Rows, converted
 from shapescript.controller.errors import DataError
-from shapescript.devices.python_draws import seed_example, seeded
+from shapescript.devices.python_draws import Watch, seed_example, seeded
 
 Numbers = NDArray[np.int64]
 
@@ -36,6 +39,13 @@ class Step:
         return getattr(self.function, "__name__", type(self.function).__name__)
 
 
+@dataclass
+class Drawing:
+    """Whether the items of a source draw at random, as far as is known."""
+
+    seen: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Reader:
     """Reads the items of a source; `key` is the epoch's, on which their random draws depend."""
@@ -45,10 +55,7 @@ class Reader:
     columns: Rows | None = None
     steps: tuple[Step, ...] = ()
     key: int = 0
-
-    def for_epoch(self, key: int) -> Reader:
-        """The same reader for another epoch."""
-        return replace(self, key=key)
+    drawing: Drawing = field(default_factory=Drawing)
 
     # --- by number
 
@@ -71,11 +78,30 @@ class Reader:
             if self.columns is None and not self.steps and hasattr(self.source, "__getitems__"):
                 seed_example(self.key, int(numbers[0]) if len(numbers) else 0)
                 return list(self.source.__getitems__(numbers.tolist()))
-            found = []
-            for number in numbers.tolist():
-                seed_example(self.key, number)
+            if not self.drawing.seen:
+                found = self.undrawn(numbers.tolist())
+                if found is not None:
+                    return found
+                self.drawing.seen = True
+            return list(map(self.seeded_item, numbers.tolist()))
+
+    def seeded_item(self, number: int) -> object:
+        """An item after the steps, with its own draws."""
+        seed_example(self.key, number)
+        return self.finished(self.item(number), number)
+
+    def undrawn(self, numbers: Sequence[int]) -> list[object] | None:
+        """Items after the steps; None if one drew at random, or raised: the first one soon tells of most sources."""
+        watch = Watch()
+        found = []
+        for number in numbers:
+            try:
                 found.append(self.finished(self.item(number), number))
-            return found
+            except Exception:
+                return None  # raised again where it is read again, unless it depends on the draws
+            if len(found) == 1 and watch.moved():
+                return None
+        return None if watch.moved() else found
 
     def item(self, number: int) -> object:
         """One item as the source has it.
@@ -118,8 +144,7 @@ class Reader:
         with seeded():
             stay = []
             for number in numbers.tolist():
-                seed_example(self.key, number)
-                if self.finished(self.item(number), number) is not DROPPED:
+                if self.seeded_item(number) is not DROPPED:
                     stay.append(number)
         return np.asarray(stay, dtype=np.int64)
 

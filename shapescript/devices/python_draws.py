@@ -20,6 +20,7 @@ import torch
 
 _OWN = np.random.MT19937(0)
 _GLOBAL: Any = np.random  # the stubs don't have the exchange of its generator
+_PYTHONS: Any = random._inst
 _MASK = 2**64 - 1
 
 
@@ -35,7 +36,8 @@ def seed_example(key: int, number: int) -> None:
     word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
     word ^= word >> 31
-    Random.seed(random._inst, word)  # `random.seed`, without its checks
+    Random.seed(_PYTHONS, word)  # `random.seed`, without its checks
+    _PYTHONS.gauss_next = None
     np.random.seed(word & 0xFFFFFFFF)
     torch.default_generator.manual_seed(word >> 1)
 
@@ -53,3 +55,32 @@ def seeded() -> Iterator[None]:
         _GLOBAL.set_bit_generator(numpy_kept)
         torch.default_generator.set_state(torch_kept)
         random.setstate(kept)
+
+
+class Watch:
+    """Whether something has been drawn, within `seeded`, since this was made.
+
+    To copy and compare the generators' states is slow. So they are started from a known seed, and whoever asks draws
+    the next number: if it isn't the one that is due, another was drawn in between.
+    """
+
+    def __init__(self) -> None:
+        seed_example(0, 0)
+        self.asked = 0
+
+    def moved(self) -> bool:
+        """Whether a generator isn't where it was; it may be asked so many times as there are numbers in `DUE`."""
+        due = DUE[self.asked]
+        self.asked += 1
+        drawn = (_PYTHONS.random(), _OWN.random_raw())
+        return drawn != due or not torch.equal(torch.default_generator.get_state(), TORCH_STATE)
+
+
+def _due() -> tuple[list[tuple[float, int]], torch.Tensor]:
+    """The first numbers of the known seed, and torch's state there."""
+    with seeded():
+        seed_example(0, 0)
+        return [(_PYTHONS.random(), _OWN.random_raw()) for _ in range(2)], torch.default_generator.get_state()
+
+
+DUE, TORCH_STATE = _due()
