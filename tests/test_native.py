@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from test_registry import CASES, COUNTS, build
 
 _executor = pytest.importorskip("shapescript._executor")
 
+from shapescript.cli.main import main  # noqa: E402
+from shapescript.devices.executors import UnknownExecutor, executor_name  # noqa: E402
 from shapescript.devices.native.executor import NativeExecutor  # noqa: E402
 from shapescript.devices.random_key import RandomKey  # noqa: E402
 from shapescript.devices.reference.executor import Executor  # noqa: E402
@@ -437,3 +440,67 @@ def test_half_floats_are_called() -> None:
     w = bench.input(N, D, element=half, value=torch.randn(12, 33).bfloat16())
     b = bench.b
     bench.agree(b.gelu(b.contract(x, w, (B, D))), b.sum(x, over=N), b.cast(x, F32), tolerance=0)
+
+
+# --- in a program --------------------------------------------------------------------------------------------------
+
+PROGRAM = """devices cpu
+
+dim N = 40
+dim D = 30
+dim K = 8
+
+model Line:
+    param w: [N D] = kaiming
+
+fn loss(m: Line, x: [K N]) -> [] f32:
+    return mean(square(x @ m.w), over=[K D])
+
+fn step(mut m: Line, mut opt: AdamW[Line], x: [K N], lr: float) -> [] f32:
+    l, g = value_and_grad(loss, m, x)
+    update(mut m, mut opt, g, lr=lr)
+    return l
+
+fn main():
+    m = Line(seed=1)
+    opt = adamw(m, lr=0.1)
+    x = full[K N](0.5)
+    old = m.w
+    for i in 0..6:
+        if i == 3:
+            old = m.w
+        print(step(mut m, mut opt, x, 0.1), sum(old, over=[N D]), sum(m.w, over=[N D]))
+"""
+
+
+def test_a_program_gives_the_same_and_old_values_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "line.ss"
+    path.write_text(PROGRAM)
+    given_up: list[int] = []
+    run = NativeExecutor.run
+
+    def watched(self: NativeExecutor, *arguments: Any) -> list[torch.Tensor]:
+        given_up.append(len(arguments[3]))
+        return run(self, *arguments)
+
+    monkeypatch.setattr(NativeExecutor, "run", watched)
+    printed = []
+    for executor in ("native", "reference"):
+        monkeypatch.setenv("SHAPESCRIPT_EXECUTOR", executor)
+        assert main(["run", str(path)]) == 0
+        printed.append([float(word) for word in capsys.readouterr().out.split()])
+    assert printed[0] == pytest.approx(printed[1], rel=1e-5)
+    # the weight, both moments and the step; without the weight where the program still holds the old one
+    assert given_up == [3, 4, 4, 3, 4, 4]
+
+
+def test_the_variable_takes_known_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHAPESCRIPT_EXECUTOR", "fast")
+    with pytest.raises(UnknownExecutor, match="it must be native or reference"):
+        executor_name(torch.device("cpu"))
+    monkeypatch.setenv("SHAPESCRIPT_EXECUTOR", "reference")
+    assert executor_name(torch.device("cpu")) == "reference"
+    monkeypatch.delenv("SHAPESCRIPT_EXECUTOR")
+    assert executor_name(torch.device("cpu")) == "native" and executor_name(torch.device("cuda", 0)) == "reference"

@@ -10,7 +10,8 @@ from typing import Protocol
 import torch
 
 from shapescript.controller.datasets import Gather
-from shapescript.devices.executors import make_executor
+from shapescript.controller.errors import Error
+from shapescript.devices.executors import UnknownExecutor, executor_name, make_executor
 from shapescript.devices.runner import Border, LocalRunner, Runner
 from shapescript.ir.graph import Graph
 
@@ -41,6 +42,10 @@ class OneDevice:
 
     def __init__(self, device: torch.device | str) -> None:
         self.device = torch.device(device)
+        try:
+            executor_name(self.device)
+        except UnknownExecutor as error:
+            raise Error(str(error)) from None
 
     def runner(self, graph: Graph, border: Border) -> Runner:
         """An executor."""

@@ -27,6 +27,7 @@ from shapescript.passes.pipeline import run_passes
 from shapescript.specialise.domain import problem
 from shapescript.specialise.evaluator import Evaluator, ReturnValue
 from shapescript.specialise.frame import Frame, atom_sizes
+from shapescript.specialise.remembered import Remembered
 from shapescript.specialise.trace import TraceDomain
 from shapescript.specialise.values import (
     BatchValue,
@@ -34,6 +35,7 @@ from shapescript.specialise.values import (
     GradientsValue,
     ModelValue,
     OptimizerValue,
+    Slots,
     Value,
     flatten,
     owners,
@@ -85,8 +87,15 @@ class Call:
 
     plan: Plan
     tensors: list[Somewhere]
-    values: list[Value]
+    values: Sequence[Value]
     binding: Binding
+    slots: dict[int, list[tuple[Slots, str]]] = field(default_factory=dict)
+
+    def slots_of(self, at: int) -> list[tuple[Slots, str]]:
+        """The slots of an argument that is written back."""
+        if at not in self.slots:
+            self.slots[at] = list(slots_of(self.values[at]))
+        return self.slots[at]
 
 
 @dataclass
@@ -124,6 +133,7 @@ class Specialiser:
         self.specialisations: dict[tree.Function, Specialised] = {}
         self.warnings: list[Diagnostic] = []
         self._seen_numbers: dict[tree.Function, list[tuple[object, ...]]] = {}
+        self._before: dict[tuple[tree.Function, bool], tuple[Remembered, Call]] = {}
 
     def run(
         self,
@@ -139,12 +149,19 @@ class Specialiser:
         """
         call = self.prepare(function, arguments, frame, training)
         outputs = call.plan.runner.run(call.tensors, call.binding.counts, key, given_up(call))
-        return self._outcome(call.plan, outputs, call.values, call.binding)
+        return self._outcome(call, outputs)
 
     def prepare(
         self, function: tree.Function, arguments: Sequence[Value], frame: Frame, training: bool = False
     ) -> Call:
         """A call whose plan is made, unless it was before."""
+        asked = (function, training)
+        before = self._before.get(asked)
+        if before is not None:
+            remembered, call = before
+            tensors = remembered.tensors(arguments, self.device)
+            if tensors is not None:
+                return Call(call.plan, tensors, call.values, call.binding, remembered.slots)
         info = self.program.function_of[function]
         binding = bind_arguments(info, arguments, self.sizes)
         values = [self._typed(info, binding, frame, at, value) for at, value in enumerate(arguments)]
@@ -158,6 +175,12 @@ class Specialiser:
             plan = self._make(info, function, binding, form, leaves, training)
             self.specialisations[function].seconds += time.perf_counter() - start
             self.plans[plan_key] = plan
+        new = Remembered.of(arguments, values, leaves)
+        if new is None:
+            self._before.pop(asked, None)
+        else:
+            # what isn't a container isn't kept: a batch's memory would be
+            self._before[asked] = new, Call(plan, [], new.arguments, binding)
         return Call(plan, [self._tensor(leaf) for leaf in leaves], values, binding)
 
     # --- making
@@ -267,7 +290,8 @@ class Specialiser:
 
     # --- running
 
-    def _outcome(self, plan: Plan, outputs: Sequence[Somewhere], values: Sequence[Value], binding: Binding) -> Outcome:
+    def _outcome(self, call: Call, outputs: Sequence[Somewhere]) -> Outcome:
+        plan, binding = call.plan, call.binding
         sizes = {**binding.sizes, **binding.counts}
         tensors = [
             DeviceTensor(data, node.axes, node.element, sizes) for data, node in zip(outputs, plan.nodes, strict=True)
@@ -276,14 +300,11 @@ class Specialiser:
         written_from = shown_from - len(plan.written)
         result = unflatten(plan.result, iter(tensors[:written_from]))
         replaced: dict[int, DeviceTensor] = {}
-        slots: dict[int, list[tuple[dict[str, object], str]]] = {}
         for (at, place), tensor in zip(plan.written, tensors[written_from:shown_from], strict=True):
             if place is None:
                 replaced[at] = tensor
                 continue
-            if at not in slots:
-                slots[at] = list(slots_of(values[at]))
-            owner, name = slots[at][place]
+            owner, name = call.slots_of(at)[place]
             old = owner[name]
             assert isinstance(old, DeviceTensor)
             owner[name] = DeviceTensor(tensor.held, old.axes, old.element, old.sizes)
@@ -294,13 +315,12 @@ def given_up(call: Call) -> list[int]:
     """The inputs that are replaced by outputs and that nobody else holds, neither as a value nor its memory."""
     plan = call.plan
     first = len(plan.nodes) - len(plan.shown) - len(plan.written)
-    slots = {at: list(slots_of(call.values[at])) for at, place in plan.written if place is not None}
     found = []
     for number, (at, place) in enumerate(plan.written):
         given = plan.replaces.get(first + number)
         if place is None or given is None:
             continue
-        owner, name = slots[at][place]
+        owner, name = call.slots_of(at)[place]
         value = owner[name]
         # the slot and `value`; the value and `call.tensors`; each with the question itself
         if isinstance(value, DeviceTensor) and getrefcount(value) == 3 and getrefcount(value.held) == 3:

@@ -132,13 +132,15 @@ def flatten(value: Value, form: Callable[[object], Hashable | None]) -> tuple[Ha
     Raises:
         TypeError: the value is something that can't go to a device (a Python object, a dataset).
     """
+    # handed down, not closed over: the functions below refer to themselves, and what they hold stays until the next
+    # collection; a leaf's memory is to be given up before
     leaves: list[object] = []
     seen: dict[int, int] = {}
 
-    def slots(parts: Mapping[str, object]) -> tuple[tuple[str, Hashable], ...]:
-        return tuple((name, walk(part)) for name, part in parts.items())
+    def slots(parts: Mapping[str, object], leaves: list[object]) -> tuple[tuple[str, Hashable], ...]:
+        return tuple((name, walk(part, leaves)) for name, part in parts.items())
 
-    def walk(at: object) -> Hashable:
+    def walk(at: object, leaves: list[object]) -> Hashable:
         found = form(at)
         if found is not None:
             leaves.append(at)
@@ -149,29 +151,27 @@ def flatten(value: Value, form: Callable[[object], Hashable | None]) -> tuple[Ha
             seen[id(at)] = len(seen)
         match at:
             case ModelValue():
-                return Made(("model", at.type), slots(at.fields))
+                return Made(("model", at.type), slots(at.fields, leaves))
             case GradientsValue():
-                return Made(("gradients", at.type), slots(at.fields))
+                return Made(("gradients", at.type), slots(at.fields, leaves))
             case BatchValue():
-                return Made(("batch", at.data, at.axis), slots(at.fields))
+                return Made(("batch", at.data, at.axis), slots(at.fields, leaves))
             case OptimizerValue():
-                kinds = tuple((name, Made(("slots",), slots(parts))) for name, parts in at.state.items())
+                kinds = tuple((name, Made(("slots",), slots(parts, leaves))) for name, parts in at.state.items())
                 options = tuple((name, Known("option", option)) for name, option in at.options.items())
-                step = Made(("slots",), slots(at.step))
+                step = Made(("slots",), slots(at.step, leaves))
                 return Made(
                     ("optimizer", at.kind, at.type), (*kinds, ("options", Made(("slots",), options)), ("step", step))
                 )
             case tuple():
-                return Made(("tuple",), tuple((str(i), walk(part)) for i, part in enumerate(at)))
+                return Made(("tuple",), tuple((str(i), walk(part, leaves)) for i, part in enumerate(at)))
             case list():
-                return Made(("list",), tuple((str(i), walk(part)) for i, part in enumerate(at)))
+                return Made(("list",), tuple((str(i), walk(part, leaves)) for i, part in enumerate(at)))
             case bool() | int() | float() | str() | range() | None:
                 return Known(type(at).__name__, at)
         raise TypeError(f"{type(at).__name__} isn't a value that goes to a device")
 
-    key = walk(value)
-    del walk  # it refers to itself: the leaves would be held until the next collection, and their memory not given up
-    return key, leaves
+    return walk(value, leaves), leaves
 
 
 def owners(key: Hashable, owner: str = "value", path: str = "") -> Iterator[tuple[str, str]]:
