@@ -133,7 +133,7 @@ CASES: dict[str, Case] = {
     "cast": one(lambda x: x.double(), F64, element=F64),
     "refine": one(lambda x: x, F64, element=NONNEG),
     "stop_gradient": Case((((B, N), F64),), {}, lambda x: x, False),
-    "whole": one(lambda x: x),
+    "whole": one(lambda x: x), "again": one(lambda x: x, place=0),
     "require_finite": one(lambda x: x, F64, what="a test"),
     "extern": Case((((B, N), F64),), EXTERN, torch.neg),
     "extern_gradient": Case((((B, N), F64), ((B, N), F64)), {**EXTERN, "of": 0}, lambda x, dy: -dy, False),

@@ -172,6 +172,11 @@ class HostDomain:
         return number
 
     @contextmanager
+    def repeated(self) -> Iterator[None]:
+        """Nothing is kept for a gradient in a controller function."""
+        yield
+
+    @contextmanager
     def rounded_products(self, element: str) -> Iterator[None]:
         """Products of a controller function are single operations; they aren't rounded."""
         yield

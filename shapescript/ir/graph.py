@@ -4,6 +4,8 @@ Takes ops from the registry; gives `Graph` and `Node`. A node is never changed o
 a new graph, by `Rewriter` where it keeps most of the old one. Doesn't check anything: `builder.py` and `verify.py` do.
 
 `Graph.sizes` has the value of each static atom; an atom that isn't there is a batch's count, known when a graph is run.
+`Graph.repeated` has the numbers of the nodes that are computed again where a gradient needs them, range by range, until
+`differentiate` has seen to it.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class Graph:
     inputs: list[Node] = field(default_factory=list)
     outputs: list[Node] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
+    repeated: list[range] = field(default_factory=list)
 
     def append(self, node: Node) -> Node:
         """Puts a new node at the end and numbers it."""

@@ -156,7 +156,7 @@ def show_mesh(laid: LaidGraph, counts: Mapping[str, int]) -> str:
 
 # --- memory --------------------------------------------------------------------------------------------------------
 
-VIEWS = {"relabel", "refine", "stop_gradient", "whole", "broadcast", "require_finite", "slice", "take_part"}
+VIEWS = {"again", "relabel", "refine", "stop_gradient", "whole", "broadcast", "require_finite", "slice", "take_part"}
 """Ops whose result lies in the operand's memory."""
 
 

@@ -25,7 +25,7 @@ Place = tuple[int, int]
 PARTIAL_KINDS = {SUM: "sum", INDEX: "sum", MAX: "max", MIN: "min"}
 """What a split leaf of that role leaves, where the result lacks it."""
 
-MOVES = {"relabel", "rearrange", "slice", "pad", "negate", "refine", "stop_gradient", "flip", "roll", "whole"}
+MOVES = {"again", "relabel", "rearrange", "slice", "pad", "negate", "refine", "stop_gradient", "flip", "roll", "whole"}
 """Ops that only move or negate data: a partial value goes on through them, whatever they could be split along."""
 
 EXTREMES: dict[str, Word] = {"maximum": Partial("max"), "minimum": Partial("min")}

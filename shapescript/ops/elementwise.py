@@ -361,6 +361,18 @@ register(
         (FIRST,),
     )
 )
+register(
+    Op(
+        "again",
+        "remat(f, args...)",
+        _same_rule,
+        "x, from which `remat` computes anew: what follows from it isn't what followed from x before.",
+        "stop_gradient(ones[n])",
+        roles_by_name,
+        (FIRST,),
+        _d_same,
+    )
+)
 
 
 def _finite_rule(operands: Operands, attributes: Attributes) -> Tensor:

@@ -35,6 +35,7 @@ The primitives, their operands and their attributes, on which the families and t
 - `random_key` (): the number of the controller's call, an i64 scalar; `random_uniform random_normal` (key): `axes`,
   `place: int`, `element`, in 0..1 or standard normal; `random_integers` (key): `axes`, `place: int`, `bound: Size`,
   to `Index[bound]`
+- `again` (x): `place: int`; x, from which things are computed a second time
 - `stop_gradient` (x); `gradient` (loss, w): w's axes and element; the differentiate pass replaces it
 
 Imports of the IR's classes are for the type checker alone: the IR stands on this module.

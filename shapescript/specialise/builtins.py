@@ -74,10 +74,11 @@ def _gradients(ev: Evaluator, frame: Frame, model: ModelValue, loss: TensorValue
     return GradientsValue(model.type, fields)
 
 
-def _called(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Value:
-    """`remat`: the call itself; what a plan keeps for the backward pass is the executor's."""
+def _remat(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Value:
+    """The call itself, whose values are computed again on the way back."""
     assert use.call is not None
-    return ev.call(frame, use.call)
+    with ev.domain.repeated():
+        return ev.call(frame, use.call)
 
 
 def _autocast(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Value:
@@ -307,7 +308,7 @@ def _same(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Valu
 SHARED: dict[str, Builtin] = {
     "value_and_grad": _value_and_grad,
     "grad": _value_and_grad,
-    "remat": _called,
+    "remat": _remat,
     "autocast": _autocast,
     "training": _in_mode(True),
     "evaluating": _in_mode(False),

@@ -55,6 +55,9 @@ class Domain(Protocol):
             ProgramError: it isn't known in this domain.
         """
 
+    def repeated(self) -> AbstractContextManager[None]:
+        """What is made within it is computed again where a gradient needs it, and isn't kept till then."""
+
     def rounded_products(self, element: str) -> AbstractContextManager[None]:
         """Within it, the operands of products are rounded to `element`, and added up as they are."""
 

@@ -119,6 +119,13 @@ class TraceDomain:
         )
 
     @contextmanager
+    def repeated(self) -> Iterator[None]:
+        """Marks the nodes that are made within it."""
+        first = len(self.graph.nodes)
+        yield
+        self.graph.repeated.append(range(first, len(self.graph.nodes)))
+
+    @contextmanager
     def rounded_products(self, element: str) -> Iterator[None]:
         """Within it, the operands of products are rounded."""
         before, self.builder.rounding = self.builder.rounding, Element(element)

@@ -12,7 +12,7 @@ from shapescript.devices.native.views import rearrangement
 from shapescript.devices.reference.lowering import positions_among
 from shapescript.ir.graph import Node
 
-UNCHANGED = ("relabel", "refine", "stop_gradient", "require_finite", "whole")
+UNCHANGED = ("relabel", "refine", "stop_gradient", "require_finite", "whole", "again")
 """Operations that give their operand as it is."""
 
 TO_BOOL = ("equal", "not_equal", "less", "less_equal", "is_nan", "any", "all")

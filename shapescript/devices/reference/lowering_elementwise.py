@@ -175,7 +175,7 @@ def check_range(index: torch.Tensor, size: int, what: str) -> None:
         raise ValueProblem(f"{wrong} is out of range for `{what}`, which holds 0..{size}")
 
 
-@lowers("stop_gradient")
+@lowers("stop_gradient", "again")
 def unchanged(node: Node, static: Mapping[str, int]) -> Step:
     """x itself."""
     return lambda run, x: x
