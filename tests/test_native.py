@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -504,3 +505,20 @@ def test_the_variable_takes_known_words_alone(monkeypatch: pytest.MonkeyPatch) -
     assert executor_name(torch.device("cpu")) == "reference"
     monkeypatch.delenv("SHAPESCRIPT_EXECUTOR")
     assert executor_name(torch.device("cpu")) == "native" and executor_name(torch.device("cuda", 0)) == "reference"
+
+
+def test_a_profile_says_where_the_time_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHAPESCRIPT_EXECUTOR", "native")
+    Path("line.ss").write_text(PROGRAM)
+    assert main(["run", "--profile", "line.ss"]) == 0
+    table = capsys.readouterr().err
+    assert "6 runs" in table and "products" in table and "optimizer" in table
+    assert "line.ss:10" in table and "return mean(square(x @ m.w), over=[K D])" in table
+    events = json.loads(Path("line.trace.json").read_text())["traceEvents"]
+    runs = [event for event in events if event["name"] == "run"]
+    assert len(runs) == 6 and all(event["dur"] >= 0 for event in events)
+    inside = [event for event in events if event["name"] != "run" and runs[2]["ts"] <= event["ts"] < runs[3]["ts"]]
+    assert {event["cat"] for event in inside} >= {"products", "optimizer"}

@@ -76,7 +76,23 @@ def run(arguments: argparse.Namespace) -> int:
     except Help as help:
         print(help)
         return 0
+    if arguments.profile:
+        return run_profiled(session, values, count=arguments.plan)
     return run_main(session, values, count=arguments.plan)
+
+
+def run_profiled(session: Session, values: dict[str, object], count: bool) -> int:
+    """Runs `main` and says where the time of its device functions went; a trace lies beside where it was called."""
+    from shapescript.devices.profile import recording
+
+    with recording() as profile:
+        status = run_main(session, values, count)
+    sys.stdout.flush()
+    sys.stderr.write(profile.table())
+    path = Path(session.path).with_suffix(".trace.json").name
+    profile.write_trace(Path(path))
+    print(f"{path}: a trace of each run, for https://ui.perfetto.dev", file=sys.stderr)
+    return status
 
 
 def run_main(session: Session, values: dict[str, object], count: bool = False) -> int:

@@ -147,6 +147,7 @@ def parser() -> argparse.ArgumentParser:
     )
     overrides(part)
     part.add_argument("--plan", action="store_true", help="say afterwards what was compiled, and how often")
+    part.add_argument("--profile", action="store_true", help="say where time went, and write a trace of it")
     part.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of every random draw (0)")
     rent_options(part)
     part.add_argument("file", metavar="FILE")

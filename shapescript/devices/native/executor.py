@@ -15,7 +15,7 @@ import os
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import torch
@@ -23,9 +23,10 @@ import torch
 from shapescript import _executor
 from shapescript.devices.dtypes import dtype_of
 from shapescript.devices.native.lower import Lowered, lower
-from shapescript.devices.native.plan import Called, Place
+from shapescript.devices.native.plan import Called, Instruction, Place
 from shapescript.devices.native.sizes import UnfitSize, value_of
 from shapescript.devices.native.views import View
+from shapescript.devices.profile import Work, current_profile
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.reference.executor import Executor, blamed, perform
 from shapescript.devices.reference.lowering import LOWERINGS, Run, Step, whole_number
@@ -35,6 +36,7 @@ from shapescript.types.size import SizeError
 
 MOST_BOUND = 4
 WORD = 2**32
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 
 @dataclass
@@ -82,6 +84,11 @@ class NativeExecutor:
         """The operations that have no kernel, by name."""
         return sorted({node.name for called in self.lowered.calls.values() for node in called.nodes})
 
+    @cached_property
+    def works(self) -> list[Work]:
+        """The instructions as a profile shows them."""
+        return [work_of(instruction) for instruction in self.lowered.instructions]
+
     def run(
         self,
         inputs: Sequence[torch.Tensor],
@@ -108,7 +115,7 @@ class NativeExecutor:
         ]
         outputs = self._outputs(bound, given, given_up)
         caller = _Caller(self, bound, given, outputs, key)
-        failed = self.threads.run(
+        arguments = (
             bound.native,
             [tensor.data_ptr() for tensor in given],
             [tensor.data_ptr() for tensor in outputs],
@@ -117,6 +124,12 @@ class NativeExecutor:
             key.first_row,
             caller.call,
         )
+        profile = current_profile()
+        if profile is None:
+            failed = self.threads.run(*arguments)
+        else:
+            failed, timings = self.threads.profile(*arguments)
+            profile.add(self.works, timings)
         if failed >= 0:
             caller.tell(failed)
         return outputs
@@ -292,6 +305,19 @@ class _Caller:
         count = value_of(of.length, self.bound.sizes)
         memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(self.bound.native.address(buffer))
         return torch.frombuffer(memory, dtype=dtype, count=count)
+
+
+def work_of(instruction: Instruction) -> Work:
+    """An instruction as a profile shows it, at the line of its last node that has one."""
+    spans = [node.span for node in instruction.nodes if node.span is not None]
+    operations = " ".join(node.name for node in instruction.nodes)
+    kind = instruction.kind
+    if kind == "call" and instruction.node.name in COLLECTIVES:
+        kind = "sending"
+    if not spans:
+        return Work("", "", kind, operations)
+    span = spans[-1]
+    return Work(f"{span.source.name}:{span.line}", span.source.line(span.line).strip(), kind, operations)
 
 
 def dtype_of_name(name: str) -> torch.dtype:

@@ -83,7 +83,8 @@ class TileLowering:
             [(self.kernels[op.kernel], op.results, op.operands) for op in self.program.ops],
         )
         reads = [one.buffer for _, one in self.program.inputs]
-        instruction = self.draft.put(node, "tiles", "tiles", arguments, reads, list(made), cluster.fixed)
+        kind = "optimizer" if any(op.kernel.startswith("adam.") for op in self.program.ops) else "tiles"
+        instruction = self.draft.put(node, kind, "tiles", arguments, reads, list(made), cluster.fixed)
         instruction.nodes = tuple(cluster.nodes)
         instruction.linear = linear
         instruction.made = made
