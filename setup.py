@@ -6,6 +6,10 @@ pyproject.toml has everything that is only said; here is what must be done. Noth
 and goes on if it can't, because everything they do is also written in Python; `1` fails if it can't; `0` leaves them
 out.
 `CXX` names the compiler, `MAX_JOBS` the number of compilations at once.
+
+`SHAPESCRIPT_CUDA` says what to do about the module for NVIDIA GPUs: `auto` (the default) builds it where there is nvcc,
+`1` fails where there is none, `0` leaves it out. `SHAPESCRIPT_CUDA_ARCHS` are the architectures, `75;80;90` by default;
+the last is kept as PTX too, for those to come. It is linked with neither a driver nor NCCL, so it loads without a GPU.
 """
 
 from __future__ import annotations
@@ -43,7 +47,8 @@ class Native:
 X86 = platform.machine() in ("x86_64", "AMD64")
 
 EXECUTOR = (
-    *("bindings", "elementwise", "executor", "kernels", "kernels_baseline", "moves", "products", "random", "threads"),
+    *("bindings", "combine", "elementwise", "empty", "executor", "kernels", "kernels_baseline", "moves", "products"),
+    *("random", "threads"),
     *(("kernels_avx2", "kernels_avx512") if X86 else ()),
 )
 
@@ -52,6 +57,9 @@ MODULES = (
     Native("_transport", ("csrc/cpu/transport.cpp",)),
     Native("_executor", tuple(f"csrc/cpu/{name}.cpp" for name in EXECUTOR)),
 )
+
+CUDA_SOURCES = ("launch_tiles.cu", "launch.cu", "bindings.cpp", "nccl.cpp", "nccl_check.cpp")
+CUDA = Native("_cuda", tuple(f"csrc/cuda/{name}" for name in CUDA_SOURCES))
 
 COMPILE = (
     "-std=c++20 -O3 -fPIC -fvisibility=hidden -g0 -Wall -Wextra "
@@ -67,6 +75,13 @@ FLAGS = {
     "csrc/cpu/kernels_avx512.cpp": f"{KERNEL} -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512",
 }
 LINK = "-shared -undefined dynamic_lookup" if sys.platform == "darwin" else "-shared"
+
+
+# no multiplication and addition as one, as on the CPU; std::array in device code
+NVCC = (
+    "-std=c++20 -O3 --fmad=false --expt-relaxed-constexpr -Xfatbin -compress-all "
+    "-Xcompiler -fPIC,-fvisibility=hidden,-g0"
+)
 
 
 class CannotBuild(Exception):
@@ -87,7 +102,8 @@ class NinjaBuild(build_ext):
         except CannotBuild as problem:
             if wanted == "1":
                 raise SystemExit(f"error: the modules in C++ weren't built: {problem}") from problem
-            for native in MODULES:  # one of an older build, which may lie in the tree, must not be taken for this one
+            # one of an older build, which may lie in the tree, must not be taken for this one
+            for native in (*MODULES, CUDA):
                 for stale in (ROOT / PACKAGE).glob(f"{native.name}.*.so"):
                     stale.unlink()
             self.extensions = []
@@ -135,6 +151,66 @@ def compiler() -> str:
     raise CannotBuild(f"there is no C++ compiler `{chosen}`" if chosen else "there is no C++ compiler")
 
 
+def find_nvcc() -> str | None:
+    """The path of nvcc, where the module for GPUs is wanted and can be had."""
+    wanted = os.environ.get("SHAPESCRIPT_CUDA", "auto")
+    if wanted not in ("auto", "0", "1"):
+        raise SystemExit(f"SHAPESCRIPT_CUDA is `{wanted}`; it must be auto, 0 or 1")
+    if wanted == "0":
+        return None
+    for home in (os.environ.get("CUDA_HOME"), "/usr/local/cuda"):
+        if home and (Path(home) / "bin" / "nvcc").is_file():
+            return str(Path(home) / "bin" / "nvcc")
+    found = shutil.which("nvcc")
+    if found is None and wanted == "1":
+        raise SystemExit("SHAPESCRIPT_CUDA is 1, and there is no nvcc; CUDA_HOME may name the toolkit's folder")
+    return found
+
+
+def cuda_home(nvcc: str) -> Path:
+    """The folder of the toolkit; a script in a folder of programs may stand before it."""
+    said = subprocess.run([nvcc, "--dryrun", "-E", "-x", "cu", "/dev/null"], capture_output=True, text=True).stderr
+    top = next((line.partition("TOP=")[2] for line in said.splitlines() if "TOP=" in line), "")
+    return Path(top.strip()).resolve() if top else Path(nvcc).resolve().parent.parent
+
+
+def architectures() -> str:
+    """nvcc's options for the architectures that are asked for."""
+    asked = os.environ.get("SHAPESCRIPT_CUDA_ARCHS", "75;80;90").replace(",", ";").split(";")
+    numbers = [number for number in asked if number]
+    if not numbers or not all(number.isdecimal() for number in numbers):
+        raise SystemExit(f"SHAPESCRIPT_CUDA_ARCHS is `{';'.join(asked)}`; it must be numbers such as 75;80;90")
+    each = [f"-gencode=arch=compute_{number},code=sm_{number}" for number in numbers]
+    return " ".join([*each, f"-gencode=arch=compute_{numbers[-1]},code=compute_{numbers[-1]}"])
+
+
+def cuda_rules() -> list[str]:
+    """The rules for what nvcc compiles and for the module that it is linked to."""
+    nvcc = find_nvcc()
+    if nvcc is None:
+        return []
+    libraries = " ".join(f"-L{quoted(cuda_home(nvcc) / name)}" for name in ("lib64", "lib"))
+    return [
+        "rule compile_cuda",
+        f"  command = {quoted(nvcc)} -MMD -MF $out.d {NVCC} {architectures()} -c $in -o $out",
+        "  depfile = $out.d",
+        "  deps = gcc",
+        "  description = compile $in",
+        "rule link_cuda",
+        f"  command = {compiler()} {LINK} $in -o $out {libraries} -lcudart_static -ldl -lrt -lpthread",
+        "  description = link $out",
+    ]
+
+
+def nccl_headers() -> str:
+    """Where NCCL's own header is found, nccl_check.cpp compares with it; the folders, as options."""
+    nvcc = find_nvcc()
+    site = Path(sysconfig.get_paths()["purelib"]) / "nvidia" / "nccl" / "include"
+    if nvcc is None:
+        return ""
+    return f"-I{quoted(cuda_home(nvcc) / 'include')}" + (f" -I{quoted(site)}" if site.is_dir() else "")
+
+
 def ninja_rules(folder: Path, outputs: dict[str, Path]) -> str:
     """The text of build.ninja: an object for each source, a library for each module."""
     headers, version = pybind11_headers(folder)
@@ -150,16 +226,20 @@ def ninja_rules(folder: Path, outputs: dict[str, Path]) -> str:
         "rule link",
         f"  command = {command} {LINK} $in -o $out",
         "  description = link $out",
+        *cuda_rules(),
     ]
-    for native in MODULES:
+    flags = {**FLAGS, "csrc/cuda/nccl_check.cpp": nccl_headers()}
+    for native in (*MODULES, CUDA):
         output = outputs.get(f"{PACKAGE}.{native.name}")
         if output is None:
             continue
         objects = [folder / native.name / f"{source.replace('/', '_')}.o" for source in native.sources]
         for source, made in zip(native.sources, objects, strict=True):
-            lines.append(f"build {escaped(made)}: compile {escaped(ROOT / source)} | {escaped(version)}")
-            lines.append(f"  flags = {FLAGS.get(source, '')}")
-        lines.append(f"build {escaped(output)}: link {' '.join(map(escaped, objects))}")
+            rule = "compile_cuda" if source.endswith(".cu") else "compile"
+            lines.append(f"build {escaped(made)}: {rule} {escaped(ROOT / source)} | {escaped(version)}")
+            lines.append(f"  flags = {flags.get(source, '')}")
+        rule = "link_cuda" if native is CUDA else "link"
+        lines.append(f"build {escaped(output)}: {rule} {' '.join(map(escaped, objects))}")
     return "\n".join(lines) + "\n"
 
 
@@ -232,6 +312,6 @@ def make_tables(top: Path) -> None:
 
 
 setup(
-    ext_modules=[native.extension for native in MODULES],
+    ext_modules=[native.extension for native in (*MODULES, *((CUDA,) if find_nvcc() is not None else ()))],
     cmdclass={"build_ext": NinjaBuild, "build_py": CompleteBuild},
 )

@@ -6,11 +6,18 @@
 #include <array>
 #include <cstdint>
 
+// also compiled by nvcc, for a GPU's own draws
+#if defined(__CUDACC__)
+#define SHAPESCRIPT_ANYWHERE __host__ __device__
+#else
+#define SHAPESCRIPT_ANYWHERE
+#endif
+
 namespace shapescript {
 
 using Words = std::array<std::uint32_t, 4>;
 
-inline Words Philox(Words counter, std::uint64_t key) {
+SHAPESCRIPT_ANYWHERE inline Words Philox(Words counter, std::uint64_t key) {
   constexpr std::uint64_t kMultiplier0 = 0xD2511F53;
   constexpr std::uint64_t kMultiplier1 = 0xCD9E8D57;
   constexpr std::uint32_t kWeyl0 = 0x9E3779B9;
