@@ -89,13 +89,18 @@ class StandIn:
         return report
 
     def start(
-        self, folder: Path, *words: str, pace: dict[str, float] | None = None, **variables: str
+        self,
+        folder: Path,
+        *words: str,
+        pace: dict[str, float] | None = None,
+        server: str | None = None,
+        **variables: str,
     ) -> subprocess.Popen[bytes]:
         """Starts `shapescript run WORDS` in a folder."""
         return subprocess.Popen(
             [PYTHON, str(TESTS / "modal_stand_in" / "client.py"), json.dumps({**PACE, **(pace or {})}), "run", *words],
             cwd=folder,
-            env=environment(MODAL_SERVER_URL=self.addresses["server"], **variables),
+            env=environment(MODAL_SERVER_URL=server or self.addresses["server"], **variables),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

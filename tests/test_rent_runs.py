@@ -85,6 +85,16 @@ def running() -> Iterator[StandIn]:
     stand_in.close()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def unreachable(running: StandIn, tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[bytes]]:
+    """A client whose server isn't there: it gives up after a minute, in which the other tests run."""
+    folder = program(tmp_path_factory.mktemp("unreachable"), "print('never')\n")
+    client = running.start(folder, *GPU, "program.py", server="http://127.0.0.1:9")
+    yield client
+    client.kill()
+    client.communicate()
+
+
 @pytest.fixture
 def modal(running: StandIn) -> Iterator[StandIn]:
     running.reset()
@@ -297,7 +307,7 @@ def test_a_file_that_cannot_be_written_here_is_said(modal: StandIn, tmp_path: Pa
 # --- ends ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_reaches_the_program_and_ends_the_machine(modal: StandIn, tmp_path: Path, number: int) -> None:
     program(tmp_path, SAVES)
     client = modal.start(tmp_path, *GPU, "program.py", pace={"grace": 10})
@@ -495,3 +505,11 @@ def test_the_versions_that_are_tested_are_those_that_are_declared() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert extras["modal"] == ["modal>=1.5,<2"]
     assert (1, 5) <= tuple(map(int, version("modal").split(".")[:2])) < (2, 0)
+
+
+def test_no_server(unreachable: subprocess.Popen[bytes]) -> None:
+    done = ended(unreachable)
+    assert done.status == 75
+    assert "modal: still waiting for Modal to answer, 15s by now; Ctrl-C gives up\n" in done.words
+    assert done.words.splitlines()[-1].startswith("error: Modal can't be reached")
+    assert "Traceback" not in done.words
