@@ -64,6 +64,8 @@ FROM_SESSION = (
 def __getattr__(name: str) -> object:
     if name in FROM_SESSION:
         return getattr(import_module("shapescript.session"), name)
+    if name in ("load_ipython_extension", "unload_ipython_extension"):
+        return getattr(import_module("shapescript.notebook"), name)
     raise AttributeError(f"module `shapescript` has no attribute `{name}`")
 
 

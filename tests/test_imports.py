@@ -37,6 +37,7 @@ LAYERS = (
     ("rent",),
     ("python", "importer"),
     ("cli", "__main__"),
+    ("notebook",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

@@ -12,9 +12,13 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shapescript.cli.usage import UsageError
 from shapescript.diagnostics.suggest import nearest
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BRAILLE = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 REFRESH = 0.5
@@ -140,12 +144,17 @@ def needs_matplotlib() -> None:
 
 
 def draw(folder: Path, file: str) -> None:
-    """The curves as a PNG."""
-    picture(read(folder), folder.name, file)
+    """The curves as a PNG, written whole or not at all."""
+    new = f"{file}.{os.getpid()}"
+    try:
+        figure_of(read(folder), folder.name).savefig(new, format="png", dpi=120)
+        os.replace(new, file)
+    except OSError as error:
+        raise UsageError(f"`{file}` can't be written: {error.strerror}") from None
 
 
-def picture(curves: Mapping[str, Curve], title: str, file: str) -> None:
-    """Curves one under another, in a file."""
+def figure_of(curves: Mapping[str, Curve], title: str = "") -> Figure:
+    """Curves one under another."""
     from matplotlib.figure import Figure
 
     count = max(1, len(curves))
@@ -158,9 +167,4 @@ def picture(curves: Mapping[str, Curve], title: str, file: str) -> None:
         axes.grid(alpha=0.3)
         if number == count:
             axes.set_xlabel("step")
-    new = f"{file}.{os.getpid()}"
-    try:
-        figure.savefig(new, format="png", dpi=120)
-        os.replace(new, file)
-    except OSError as error:
-        raise UsageError(f"`{file}` can't be written: {error.strerror}") from None
+    return figure
