@@ -516,7 +516,7 @@ def test_a_profile_says_where_the_time_went(
     assert main(["run", "--profile", "line.ss"]) == 0
     table = capsys.readouterr().err
     assert "6 runs" in table and "products" in table and "optimizer" in table
-    assert "line.ss:10" in table and "return mean(square(x @ m.w), over=[K D])" in table
+    assert "line.ss:11" in table and "return mean(square(x @ m.w), over=[K D])" in table
     events = json.loads(Path("line.trace.json").read_text())["traceEvents"]
     runs = [event for event in events if event["name"] == "run"]
     assert len(runs) == 6 and all(event["dur"] >= 0 for event in events)

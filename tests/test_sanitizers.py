@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 CSRC = Path(__file__).resolve().parent.parent / "csrc"
-SOURCES = ("elementwise", "executor", "kernels", "kernels_baseline", "moves", "products", "random", "threads")
+SOURCES = (
+    *("combine", "elementwise", "empty", "executor", "kernels", "kernels_baseline", "moves", "products", "random"),
+    "threads",
+)
 WIDE = {"kernels_avx2": "-mavx2 -mfma", "kernels_avx512": "-mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl"}
 COMMON = "-std=c++20 -O0 -g1 -ffp-contract=off -fno-math-errno -fno-trapping-math -fno-omit-frame-pointer"
 

@@ -75,12 +75,24 @@ class Clusters:
             if node.op is None or (self.source(node)[0] is not node and node.number not in checked):
                 continue
             kernel = self.kernels.get(node.number)
-            if kernel is None:
+            launch = self._launch_before(node)
+            if launch is not None:
+                self._put(node, launch)
+            elif kernel is None:
                 self._put(node, Unit(self._next(), [], node.number in self._fixed))
             elif kernel.shape == "each":
                 self._place_each(node)
             else:
                 self._place_along(node, kernel)
+
+    def _launch_before(self, node: Node) -> Unit | None:
+        """The all-reduces that stand side by side before one of the same launch, and go as one."""
+        before = self.graph.nodes[node.number - 1] if node.name == "all_reduce" and node.number else None
+        if before is None or before.name != "all_reduce":
+            return None
+        unit = self.unit_of[before.number]
+        same = before.attributes["launch"] == node.attributes["launch"]
+        return unit if same and self._may_join(node, unit) and unit.number not in self._operand_units(node) else None
 
     def source(self, node: Node) -> tuple[Node, AxisMapping]:
         """The node whose value this one shows, and its axes."""
@@ -150,7 +162,7 @@ class Clusters:
             if before >> number & 1:
                 self._before[other] = before | bits
 
-    def _may_join(self, node: Node, cluster: Cluster) -> bool:
+    def _may_join(self, node: Node, cluster: Unit) -> bool:
         """Whether nothing else that the node needs waits for the cluster."""
         if cluster.fixed != (node.number in self._fixed):
             return False

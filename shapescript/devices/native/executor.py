@@ -30,6 +30,7 @@ from shapescript.devices.profile import Work, current_profile
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.reference.executor import Executor, blamed, perform
 from shapescript.devices.reference.lowering import LOWERINGS, Run, Step, whole_number
+from shapescript.devices.reference.lowering_collectives import end_along
 from shapescript.devices.transport import Transport
 from shapescript.ir.graph import Graph, Node
 from shapescript.types.size import SizeError
@@ -258,6 +259,13 @@ class _Caller:
 
     def _call(self, called: Called) -> None:
         run = self._run()
+        if len(called.nodes) > 1:  # all-reduces of one launch
+            given = [self._tensor(view).contiguous() for (view,) in called.operands]
+            first = called.nodes[0]
+            combined = end_along(run, first).all_reduce(given, str(first.attributes["kind"]))
+            for result, tensor in zip(called.results, combined, strict=True):
+                self._tensor(result).copy_(tensor)
+            return
         for node, operands, result in zip(called.nodes, called.operands, called.results, strict=True):
             made = self.executor._perform(node, [self._tensor(view) for view in operands], run)
             self._tensor(result).copy_(made)
@@ -334,9 +342,9 @@ def threads_of(count: int | None) -> _executor.Executor:
 
 
 def default_threads() -> int:
-    """SHAPESCRIPT_THREADS, or as many as this process may use cores."""
+    """SHAPESCRIPT_THREADS, or as many as torch has for an operation: the cores, or a worker's share of them."""
     asked = os.environ.get("SHAPESCRIPT_THREADS", "")
-    return int(asked) if asked.isdecimal() and int(asked) > 0 else len(os.sched_getaffinity(0))
+    return int(asked) if asked.isdecimal() and int(asked) > 0 else torch.get_num_threads()
 
 
 @cache

@@ -74,10 +74,8 @@ class _Lowering:
             view = self.draft.buffer(node.element, [axis.size for axis in node.axes], False, Place.INPUT)
             self.views[node.number] = view
             inputs.append(view.buffer)
-        done_calls: set[int] = set()
         for unit in self.clusters.in_order():
-            if unit.number not in done_calls:
-                self._unit(unit, done_calls)
+            self._unit(unit)
         outputs = [self._output(node) for node in self.graph.outputs]
         replaced = self._replaced(inputs, [view.buffer for view in outputs])
         plan = self.draft.finish(inputs, [view.buffer for view in outputs], self.key_buffer)
@@ -162,7 +160,7 @@ class _Lowering:
 
     # --- units
 
-    def _unit(self, unit: Unit, done: set[int]) -> None:
+    def _unit(self, unit: Unit) -> None:
         if isinstance(unit, Cluster):
             tiles = TileLowering(self.draft, self.clusters, self.kernels, unit, self.view_of)
             self.views.update(tiles.lower(self.needed))
@@ -170,7 +168,7 @@ class _Lowering:
         else:
             nodes = unit.nodes
             if own_mapping(unit.nodes[0]) is None:
-                self._single(unit.nodes[0], unit, done)
+                self._single(unit.nodes[0], unit)
         for node in nodes:
             if node.number not in self.checked:
                 continue
@@ -178,7 +176,7 @@ class _Lowering:
             if not moves.check(self.draft, node, view, unit.fixed):
                 self._call(node, [view], unit.fixed)
 
-    def _single(self, node: Node, unit: Unit, done: set[int]) -> None:
+    def _single(self, node: Node, unit: Unit) -> None:
         if node.name == "constant":
             return
         if node.name == "random_key":
@@ -190,6 +188,9 @@ class _Lowering:
             self.cuts.append(Cut(node, over_position(node), node.attributes["start"], node.attributes["stop"]))
             return
         if node.name == "rearrange":
+            return
+        if len(unit.nodes) > 1:
+            self._launch(unit)
             return
         views = [self.view_of(operand) for operand in node.operands]
         if node.name == "contract" and is_product(node):
@@ -205,6 +206,19 @@ class _Lowering:
         self.draft.put(node, "call", "call", (reads, [result.buffer]), reads, [result.buffer], fixed)
         self.draft.calls[number] = Called((node,), (tuple(views),), (result,))
         return result
+
+    def _launch(self, unit: Unit) -> None:
+        """Several all-reduces as one call."""
+        operands = [(self.view_of(node.operands[0]),) for node in unit.nodes]
+        results = [
+            self.draft.buffer(node.element, [axis.size for axis in node.axes], unit.fixed) for node in unit.nodes
+        ]
+        reads, writes = [view.buffer for (view,) in operands], [view.buffer for view in results]
+        number = len(self.draft.instructions)
+        made = self.draft.put(unit.nodes[0], "call", "call", (reads, writes), reads, writes, unit.fixed)
+        made.nodes = tuple(unit.nodes)
+        self.draft.calls[number] = Called(tuple(unit.nodes), tuple(operands), tuple(results))
+        self.views.update({node.number: view for node, view in zip(unit.nodes, results, strict=True)})
 
     # --- ends
 
