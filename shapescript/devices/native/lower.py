@@ -50,16 +50,19 @@ class Lowered:
     replaced: dict[int, int]
 
 
-def lower(graph: Graph, replaces: Mapping[int, int] | None = None) -> Lowered:
-    """The plan of a graph; `replaces` are outputs that may take the memory of an input."""
-    return _Lowering(graph, replaces or {}).lower()
+def lower(graph: Graph, replaces: Mapping[int, int] | None = None, kernels: Mapping[str, int] | None = None) -> Lowered:
+    """The plan of a graph; `replaces` are outputs that may take the memory of an input.
+
+    `kernels` are those of another device by name; the plan is C++'s own only without them.
+    """
+    return _Lowering(graph, replaces or {}, kernels).lower()
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, replaces: Mapping[int, int]) -> None:
+    def __init__(self, graph: Graph, replaces: Mapping[int, int], kernels: Mapping[str, int] | None) -> None:
         self.graph = graph
         self.replaces = replaces
-        self.kernels = _executor.kernel_numbers()
+        self.kernels = _executor.kernel_numbers() if kernels is None else dict(kernels)
         self.checked = {node.number: node for node in graph.nodes if moves.is_checked(node)}
         self.clusters = Clusters(graph, self.kernels, self.checked)
         self.draft = Draft(SizeTable(graph.sizes))
