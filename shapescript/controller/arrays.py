@@ -71,6 +71,14 @@ def from_array(array: np.ndarray) -> torch.Tensor:
     return torch.as_tensor(array)
 
 
+def plain_number(value: object) -> object:
+    """A scalar of numpy's or torch's as Python's number; anything else as it is."""
+    if isinstance(value, (torch.Tensor, np.ndarray, np.generic)) and value.ndim == 0:
+        number: object = value.item()
+        return number
+    return value
+
+
 def sizes_text(shape: Sequence[int]) -> str:
     """Sizes as a reader counts them: `8 x 8`, or `one value`."""
     return " x ".join(map(str, shape)) if len(shape) else "one value"

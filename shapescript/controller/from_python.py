@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from shapescript.controller.arrays import from_array, plain_number
 from shapescript.controller.dataset_items import field_specs
 from shapescript.controller.datasets import Batches as DatasetBatches
 from shapescript.controller.datasets import Dataset as Examples
@@ -84,8 +85,7 @@ class FromPython:
         raise problem("E2113", f"this is `{type(value).__name__}`, and {of} is asked for", span)
 
     def _host(self, value: Value, of: Host, span: Span) -> Value:
-        if isinstance(value, np.generic):
-            value = value.item()
+        value = plain_number(value)
         if isinstance(value, DeviceTensor) and value.data.numel() == 1:
             value = value.data.item()
         if not isinstance(value, KINDS[of.name]) or (isinstance(value, bool) and of.name in ("int", "float")):
@@ -153,7 +153,7 @@ class FromPython:
             array = np.asarray(value)
             if array.dtype == object:
                 raise ValueError("it isn't numbers of one shape")
-            return torch.as_tensor(array).to(self.device)
+            return from_array(array).to(self.device)
         except (TypeError, ValueError) as error:
             message = f"this is `{type(value).__name__}`, which is no `{of}`: {error}"
             raise problem("E2113", message, span) from error

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
-from shapescript.controller.arrays import as_tensor, fitted, sizes_text
+from shapescript.controller.arrays import as_tensor, fitted, plain_number, sizes_text
 from shapescript.controller.dataset_items import field_specs
 from shapescript.controller.datasets import Dataset as Examples
 from shapescript.controller.errors import ArgumentError, DataError, DeviceError, ShapeError
@@ -333,11 +332,7 @@ def check_device(tensor: torch.Tensor, device: torch.device, where: str) -> None
 
 def host(value: object, of: Host, where: str) -> Value:
     """A number, a bool or a string; numpy's and torch's scalars are theirs."""
-    found = value
-    if isinstance(found, torch.Tensor) and found.dim() == 0:
-        found = found.item()
-    if isinstance(found, (np.generic, np.ndarray)) and found.ndim == 0:
-        found = found.item()
+    found = plain_number(value)
     match of.name:
         case "bool" if isinstance(found, bool):
             return found

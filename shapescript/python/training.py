@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from shapescript.controller import checkpoint
+from shapescript.controller.arrays import plain_number
 from shapescript.controller.errors import ArgumentError
 from shapescript.diagnostics.suggest import nearest
 from shapescript.python.handle import Handle
@@ -77,7 +76,7 @@ def save_checkpoint(path: str | Path, *, keep: int | None = None, **parts: objec
     """
     runtime = runtime_of(parts)
     with runtime.running():
-        values = {name: part._value if isinstance(part, Handle) else plain(part) for name, part in parts.items()}
+        values = {name: part._value if isinstance(part, Handle) else plain_number(part) for name, part in parts.items()}
         checkpoint.save_checkpoint(path, values, runtime.domain.draws, keep)
 
 
@@ -89,17 +88,10 @@ def load_checkpoint(path: str | Path, **parts: object) -> dict[str, object]:
     """
     runtime = runtime_of(parts)
     with runtime.running():
-        values = {name: part._value if isinstance(part, Handle) else plain(part) for name, part in parts.items()}
+        values = {name: part._value if isinstance(part, Handle) else plain_number(part) for name, part in parts.items()}
         found, draws = checkpoint.load_checkpoint(path, values)
         runtime.domain.go_on(draws)
     return {name: value for name, value in found.items() if not isinstance(parts[name], Handle)}
-
-
-def plain(value: object) -> object:
-    """A number of numpy's or torch's as Python's."""
-    if isinstance(value, torch.Tensor) and value.numel() == 1:
-        return value.item()
-    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
 
 
 def runtime_of(parts: dict[str, Any]) -> Runtime:
