@@ -215,7 +215,7 @@ def dims_of(words: list[str]) -> dict[str, int]:
 
 def options_of(line: str) -> argparse.Namespace:
     """The words after `%%shapescript`."""
-    parser = argparse.ArgumentParser(prog="%%shapescript", add_help=False, exit_on_error=False)
+    parser = argparse.ArgumentParser(prog="%%shapescript", add_help=False, exit_on_error=False, allow_abbrev=False)
     parser.add_argument("--devices")
     parser.add_argument("--dim", action="append", default=[])
     try:
