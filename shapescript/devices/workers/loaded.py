@@ -6,16 +6,15 @@ Gives `encode`, for the controller, and `Loaded`, for a worker.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
+from shapescript.devices.executors import make_executor
 from shapescript.devices.random_key import RandomKey
-from shapescript.devices.reference.executor import Executor
 from shapescript.devices.runner import Executes
 from shapescript.devices.transport import Transport
 from shapescript.ir.codec import decode_graph, encode_graph
-from shapescript.ir.graph import Graph
 from shapescript.layout.laid import LaidGraph
 
 MOST_COUNTS = 8
@@ -25,7 +24,7 @@ def encode(laid: LaidGraph) -> bytes:
     """What a worker needs of a laid-out graph."""
     if laid.padded:
         raise ValueError("a padded graph is for devices that capture it; CPU workers run each width as it is")
-    return pickle.dumps((encode_graph(laid.graph), laid.mesh, laid.parts))
+    return pickle.dumps((encode_graph(laid.graph), laid.mesh, laid.parts, dict(laid.resting.written)))
 
 
 class Loaded:
@@ -40,22 +39,23 @@ class Loaded:
     @staticmethod
     def decode(data: bytes, device: int, place: torch.device, transport: Transport) -> Loaded:
         """From bytes of `encode`."""
-        graph_data, mesh, parts = pickle.loads(data)
+        graph_data, mesh, parts, written = pickle.loads(data)
         graph = decode_graph(graph_data)
         laid = LaidGraph(graph, mesh, [], [], [], [], [], [], parts)
-        return Loaded(laid, device, executor_for(graph, place, transport))
+        return Loaded(laid, device, make_executor(graph, place, transport, written))
 
-    def run(self, inputs: Sequence[torch.Tensor], counts: Mapping[str, int], key: RandomKey) -> list[torch.Tensor]:
-        """The outputs."""
+    def run(
+        self,
+        inputs: Sequence[torch.Tensor],
+        counts: Mapping[str, int],
+        key: RandomKey,
+        given_up: Collection[int] = (),
+    ) -> list[torch.Tensor]:
+        """The outputs; `given_up` are inputs that nobody needs after the run, whose memory may be used."""
         asked = tuple(counts.items())
         own = self._counts.get(asked)
         if own is None:
             own = self._counts[asked] = self.laid.counts_for(self.device, counts)
             if len(self._counts) > MOST_COUNTS:
                 del self._counts[next(iter(self._counts))]
-        return self.executor.run(inputs, own, key)
-
-
-def executor_for(graph: Graph, place: torch.device, transport: Transport) -> Executes:
-    """The executor that a worker runs a graph with."""
-    return Executor(graph, place, transport)
+        return self.executor.run(inputs, own, key, given_up)
