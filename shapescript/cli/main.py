@@ -154,6 +154,8 @@ def parser() -> argparse.ArgumentParser:
     part.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
     part = add("plan", plan, "Shows where each function runs, and why.", "shapescript plan train.ss step")
     overrides(part)
+    part.add_argument("--html", metavar="PAGE", help="write the plan as a page, with the values in colours")
+    part.add_argument("--facts", action="store_true", help=argparse.SUPPRESS)  # for the language server
     part.add_argument("file", metavar="FILE")
     part.add_argument("function", nargs="?", metavar="FUNCTION")
     part = add("stubs", commands.stubs, "Writes a type stub, net.pyi, beside each net.ss.", "shapescript stubs net.ss")

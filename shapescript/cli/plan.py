@@ -37,8 +37,10 @@ def plan(arguments: argparse.Namespace) -> int:
         close = nearest(arguments.function, names)
         hint = f"; did you mean `{close}`?" if close else ""
         raise UsageError(f"`{arguments.file}` has no function `{arguments.function}`{hint}")
-    print(f"devices {session.typed.devices}")
     wanted = names if arguments.function is None else [arguments.function]
+    if arguments.html is not None or arguments.facts:
+        return as_page(session, wanted, arguments.html)
+    print(f"devices {session.typed.devices}")
     for line in placements(session, wanted):
         print(line)
     shown = entry_functions(session.typed, session.placed.kinds) if arguments.function is None else wanted
@@ -60,6 +62,34 @@ def placements(session: Session, wanted: list[str]) -> Iterator[str]:
         yield f"  fn {name:<{width}}  {placement.kind.value:<10}  {because}"
         if placement.kind is Kind.DEVICE:
             yield f"     {'':<{width}}  {'':<10}  {compiled_for(info)}"
+
+
+def as_page(session: Session, wanted: list[str], page: str | None) -> int:
+    """Writes the plan as a page; without one, prints what an editor shows of it."""
+    from pathlib import Path
+
+    from shapescript.cli import plan_page
+    from shapescript.controller.costs import costs
+    from shapescript.controller.errors import Error
+
+    entries = [name for name in entry_functions(session.typed, session.placed.kinds) if name in wanted] or wanted
+    try:
+        found = costs(session.typed, session.placed.kinds, session.path, entries)
+    except Error as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if page is None:
+        print(plan_page.facts(found, session.source.name))
+        return 0
+    said = {name: " ".join(next(iter(placements(session, [name])), name).split()) for name in found}
+    functions = {name: (said[name], each) for name, each in found.items()}
+    text = plan_page.page(session.name, str(session.typed.devices), functions)
+    try:
+        Path(page).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"`{page}` can't be written: {error.strerror}") from None
+    print(f"{page} is written")
+    return 0
 
 
 def show_costs(session: Session, wanted: list[str]) -> int:
