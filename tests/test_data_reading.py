@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 
+import shapescript
 from shapescript.controller.datasets import Batches, Dataset, FieldSpec, TensorDataset
 from shapescript.controller.errors import DataError
 
@@ -296,3 +297,52 @@ def test_every_way_to_draw_is_seen(draw: Callable[[], float]) -> None:
     assert found[0] == found[1] and all(map(any, found))
     assert found[0] != found[2] and len(found[0]) == 4
     assert [row[1] for row in rows(data.batches(4).for_epoch(0, 0)) if row[0] == 2] == found[0]
+
+
+FAULTS = """devices cpu
+
+dim D = 2
+
+import python faults
+
+data Row:
+    x: [D]
+
+fn over(kind: str):
+    for batch in faults.items(kind) as Dataset[Row] |> map(faults.change) |> batches(2):
+        print(batch.x)
+
+fn visit():
+    for item in faults.counted():
+        print(item)
+"""
+FAULTS_CODE = """def items(kind):
+    return [{"x": [0.0, 1.0], "kind": kind}, {"x": [0.0], "kind": kind}]
+
+def change(item):
+    if item["kind"] == "raise":
+        raise KeyError("this one")
+    return {"x": item["x"]}
+
+def counted():
+    yield 1
+    raise KeyError("no two")
+"""
+
+
+def test_what_goes_wrong_in_a_loop_is_said_at_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "faults.py").write_text(FAULTS_CODE)
+    (tmp_path / "loops.ss").write_text(FAULTS)
+    with shapescript.load(tmp_path / "loops.ss") as loops:
+        with pytest.raises(
+            DataError, match=r"(?s)item 1 of the dataset: `x` of `Row` should be \[D\], 2, and is 1.*:11:"
+        ):
+            loops.over("shape")
+        with pytest.raises(
+            shapescript.RunError, match="(?s)raised KeyError: 'this one'.*loops.ss:11.*`change` mapped"
+        ) as caught:
+            loops.over("raise")
+        assert isinstance(caught.value.__cause__, KeyError)
+        with pytest.raises(shapescript.RunError, match="(?s)KeyError: 'no two'.*loops.ss:15"):
+            loops.visit()
+        assert capsys.readouterr().out == "1\n"

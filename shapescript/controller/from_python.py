@@ -219,9 +219,9 @@ class HostDataset:
         """The examples, whose columns lie where `gather` takes rows."""
         return replace(self.examples, gather=gather)
 
-    def like(self, result: object, domain: HostDomain, place: str) -> HostDataset | HostBatches:
+    def like(self, result: object, domain: HostDomain, span: Span) -> HostDataset | HostBatches:
         """What a built-in at a place of the program made of the examples: other examples, or batches."""
         if isinstance(result, DatasetBatches):
-            return HostBatches(result, domain.program.data_of[self.of.data], domain, place)
+            return HostBatches(result, domain.program.data_of[self.of.data], domain, span)
         assert isinstance(result, Examples)
         return HostDataset(result, self.of)

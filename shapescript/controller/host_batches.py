@@ -6,11 +6,17 @@ the pass's own. The output shows how far a loop has come.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from shapescript.controller.datasets import Batches
+from shapescript.controller.errors import Error, WorkerError
+from shapescript.controller.python_modules import python_error
 from shapescript.devices.held import Somewhere
+from shapescript.diagnostics.diagnostic import ProgramError
+from shapescript.source import Span
+from shapescript.specialise.domain import problem
 from shapescript.specialise.values import BatchValue, DeviceTensor
 from shapescript.types.axes import Axis
 from shapescript.types.kinds import Tensor
@@ -21,28 +27,48 @@ if TYPE_CHECKING:
 
 
 class HostBatches:
-    """The batches of a dataset, gone through in order; `place` is where the program made them."""
+    """The batches of a dataset, gone through in order; `span` is where the program made them."""
 
-    def __init__(self, batches: Batches, info: DataInfo, domain: HostDomain, place: str) -> None:
+    def __init__(self, batches: Batches, info: DataInfo, domain: HostDomain, span: Span) -> None:
         self.batches = batches
         self.info = info
         self.domain = domain
-        self.place = place
+        self.span = span
 
     def __len__(self) -> int:
         return len(self.batches)
 
-    def like(self, result: object, domain: HostDomain, place: str) -> HostBatches:
+    def like(self, result: object, domain: HostDomain, span: Span) -> HostBatches:
         """Others of these batches."""
         assert isinstance(result, Batches)
-        return HostBatches(result, self.info, domain, self.place)
+        return HostBatches(result, self.info, domain, self.span)
 
     def __iter__(self) -> Iterator[BatchValue]:
+        """The batches.
+
+        Raises:
+            ProgramError: an example isn't what its data says, or Python code that makes it raised.
+        """
         passes = self.domain.passes
-        batches = self.batches.for_epoch(self.domain.seed, passes.next(self.place))
-        with passes.loop((self.place, *batches.dataset.places)):
-            for rows in self.domain.output.track(batches, batches.known_length()):
-                yield self.batch(rows)
+        place = place_of(self.span)
+        batches = self.batches.for_epoch(self.domain.seed, passes.next(place))
+        with passes.loop((place, *batches.dataset.places)):
+            rows = iter(self.domain.output.track(batches, batches.known_length()))
+            while (batch := self.read(rows)) is not None:
+                yield batch
+
+    def read(self, rows: Iterator[Mapping[str, Somewhere]]) -> BatchValue | None:
+        """The next batch; None after the last."""
+        try:
+            found = next(rows, None)
+        except (ProgramError, WorkerError):
+            raise
+        except Error as error:
+            message, *notes = map(str.strip, str(error).splitlines())
+            raise problem("E2113", message, self.span, notes) from error
+        except Exception as error:
+            raise python_error(error, self.span, "the dataset") from error
+        return None if found is None else self.batch(found)
 
     def batch(self, rows: Mapping[str, Somewhere]) -> BatchValue:
         """One batch."""
@@ -54,3 +80,9 @@ class HostBatches:
             count = {"batch": int(rows[name].shape[0])}
             fields[name] = DeviceTensor(rows[name], (axis, *kind.axes), kind.element, count)
         return BatchValue(self.info.node, axis, fields)
+
+
+def place_of(span: Span) -> str:
+    """A place of the program for `Passes`: its end, for the calls of a pipe all start where it starts."""
+    line, column = span.source.position(span.end)
+    return f"{os.path.basename(span.source.name)}:{line}:{column}"

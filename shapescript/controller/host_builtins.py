@@ -5,7 +5,6 @@ Gives `HOST`, the table of `HostDomain`: the shared built-ins and the controller
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,7 +16,7 @@ from shapescript.controller import checkpoint
 from shapescript.controller.datasets import Batches, Dataset
 from shapescript.controller.errors import Error
 from shapescript.controller.from_python import HostDataset
-from shapescript.controller.host_batches import HostBatches
+from shapescript.controller.host_batches import HostBatches, place_of
 from shapescript.controller.python_modules import call_python, python_error
 from shapescript.devices.dtypes import dtype_of
 from shapescript.devices.held import Held
@@ -173,10 +172,8 @@ def _on_dataset(change: DatasetChange) -> Builtin:
         domain = _domain(ev)
         assert isinstance(data, (HostDataset, HostBatches))
         held = data.batches if isinstance(data, HostBatches) else data.on(domain.place.gather)
-        line, column = span.source.position(span.end)  # the calls of a pipe all start where it starts
-        place = f"{os.path.basename(span.source.name)}:{line}:{column}"
         try:
-            result = change(held, domain, place, numbers)
+            result = change(held, domain, place_of(span), numbers)
         except Error as error:
             message, *notes = map(str.strip, str(error).splitlines())
             raise problem("E2111", message, span, notes) from error
@@ -185,8 +182,8 @@ def _on_dataset(change: DatasetChange) -> Builtin:
         except Exception as error:
             raise python_error(error, span, f"`{use.name}`") from error
         if isinstance(result, tuple):
-            return tuple(data.like(each, domain, place) for each in result)
-        return data.like(result, domain, place)
+            return tuple(data.like(each, domain, span) for each in result)
+        return data.like(result, domain, span)
 
     return changed
 

@@ -264,7 +264,9 @@ class Evaluator:
         """What a loop visits, one at a time."""
         over = expressions.evaluate(self, frame, statement.over)
         try:
-            return iter(over)  # type: ignore[call-overload, no-any-return]
+            items: Iterator[Value] = iter(over)  # type: ignore[call-overload]
+            own = isinstance(over, (range, list, tuple)) or type(over).__module__.startswith("shapescript.")
+            return items if own else expressions.of_python(items, frame, statement.over)
         except TypeError:
             message = f"a loop can't visit a value of Python's type `{type(over).__name__}`"
             raise problem("E2111", message, frame.span(statement.over)) from None

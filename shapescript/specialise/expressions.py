@@ -7,7 +7,7 @@ bound; built-ins are looked up in the domain's table. Works nothing out that the
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from shapescript.ops.registry import RuleError
@@ -264,6 +264,18 @@ def python_problem(error: BaseException, frame: Frame, expr: tree.Expr) -> Excep
     """The error for an exception of Python code."""
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return problem("E2114", words, frame.span(expr), ("it was raised by the Python code that this calls",))
+
+
+def of_python(items: Iterator[Value], frame: Frame, expr: tree.Expr) -> Iterator[Value]:
+    """What an iterator of Python gives; what it raises is an error at the place that made it."""
+    while True:
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        except Exception as error:
+            raise python_problem(error, frame, expr) from error
+        yield item
 
 
 def python_value(frame: Frame, use: PythonUse, expr: tree.Expr) -> Value:
