@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -522,3 +523,16 @@ def test_a_profile_says_where_the_time_went(
     assert len(runs) == 6 and all(event["dur"] >= 0 for event in events)
     inside = [event for event in events if event["name"] != "run" and runs[2]["ts"] <= event["ts"] < runs[3]["ts"]]
     assert {event["cat"] for event in inside} >= {"products", "optimizer"}
+
+
+def test_several_threads_may_run_executors_at_once() -> None:
+    bench = Bench(b=3000)
+    x, w = bench.input(B, D), bench.input(D, N)
+    graph = bench.finish(bench.b.gelu(bench.b.contract(x, w, (B, N))))
+    shared = NativeExecutor(graph, threads=2)
+    wanted = shared.run(bench.tensors, bench.counts)[0].clone()
+    executors = [shared, shared, NativeExecutor(graph, threads=2), NativeExecutor(graph, threads=2)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            found = list(pool.map(lambda each: each.run(bench.tensors, bench.counts)[0], executors))
+            assert all(torch.equal(one, wanted) for one in found)

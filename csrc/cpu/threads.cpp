@@ -21,6 +21,7 @@ void Threads::Run(const std::function<void(int)>& part) {
     part(0);
     return;
   }
+  const std::lock_guard<std::mutex> turn(turn_);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     part_ = &part;

@@ -19,14 +19,15 @@ class Threads {
   Threads& operator=(const Threads&) = delete;
 
   int count() const { return static_cast<int>(workers_.size()) + 1; }
-  // Calls part(i) for i in 0..count(), each on its own thread, and returns when all are done.
+  // Calls part(i) for i in 0..count(), each on its own thread, and returns when all are done; works
+  // of several callers go one after another.
   void Run(const std::function<void(int)>& part);
 
  private:
   void Serve(int number);
 
   std::vector<std::thread> workers_;
-  std::mutex mutex_;
+  std::mutex turn_, mutex_;
   std::condition_variable begin_, end_;
   const std::function<void(int)>* part_ = nullptr;
   std::uint64_t round_ = 0;
