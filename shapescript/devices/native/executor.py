@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,8 +78,8 @@ class NativeExecutor:
         self._bound: dict[tuple[tuple[str, int], ...], Bound | None] = {}
         self._versions = 0
         self._steps: dict[int, Step] = {}
+        self._turn = threading.Lock()  # one run at a time: a plan's memory is one run's
         self._reference: Executor | None = None
-        self._problem: BaseException | None = None
 
     @property
     def fallbacks(self) -> list[str]:
@@ -104,7 +105,12 @@ class NativeExecutor:
         """
         if len(inputs) != len(self._input_dtypes):
             raise ValueError(f"the graph has {len(self._input_dtypes)} inputs, and {len(inputs)} are given")
-        counts, key = counts or {}, key or RandomKey()
+        with self._turn:
+            return self._run(inputs, counts or {}, key or RandomKey(), given_up)
+
+    def _run(
+        self, inputs: Sequence[torch.Tensor], counts: Mapping[str, int], key: RandomKey, given_up: Collection[int]
+    ) -> list[torch.Tensor]:
         bound = self._of_counts(counts)
         if bound is None:
             return self._by_reference().run(inputs, counts, key)
