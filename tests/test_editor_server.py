@@ -316,3 +316,58 @@ async def test_an_imported_file_changes(client: LanguageClient, tmp_path: Path) 
     report = await client.text_document_diagnostic_async(params)
     assert isinstance(report, lsp.RelatedFullDocumentDiagnosticReport)
     assert "E0902" in [each.code for each in report.items]
+
+
+CHAPTER = """\
+devices cuda[0 1 2]
+
+dim D  = 784
+dim Hd = 256
+dim C  = 10
+
+model Mlp:
+    param w1: [D Hd] = normal(std=0.02)
+    param w2: [Hd C] = normal(std=0.02)
+
+data Digit:
+    img:   [D]
+    label: [] Index[C]
+
+fn loss(m: Mlp, batch: [b] Digit) -> [] NonNeg:
+    h = batch.img @ m.w1 |> gelu
+    return cross_entropy(h @ m.w2, batch.label, over=C)
+
+fn step(mut m: Mlp, mut opt: AdamW[Mlp], batch: [b] Digit) -> [] NonNeg:
+    l, g = value_and_grad(loss, m, batch)
+    update(mut m, mut opt, g)
+    return l
+
+fn train(mut m: Mlp, data: Dataset[Digit], epochs: int):
+    opt = adamw(m, lr=3e-4)
+    for epoch in 0..epochs:
+        for batch in data |> shuffle(seed=epoch) |> batches(64):
+            print("loss", step(mut m, mut opt, batch))
+"""
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_bytes_of_the_chapters_example(client: LanguageClient) -> None:
+    file = File(client, CHAPTER)
+    said = ""
+    for _ in range(300):
+        found = await client.text_document_hover_async(lsp.HoverParams(file.id, file.at("value_and_grad", 2)))
+        assert found is not None
+        said = content(found)
+        if "bytes per step" in said:
+            break
+        await asyncio.sleep(0.2)
+    assert "sends 813,056 bytes per step" in said and "200,704 f32" in said
+    whole = lsp.Range(lsp.Position(0, 0), lsp.Position(999, 0))
+    hints = await client.text_document_inlay_hint_async(lsp.InlayHintParams(file.id, whole))
+    assert hints is not None
+    labels = [hint.label for hint in hints]
+    assert "  813,056 B per step" in labels and ": [b Hd] · b split" in labels
+    file.write(CHAPTER.replace("epochs: int", "epochs: int = 3"))
+    found = await client.text_document_hover_async(lsp.HoverParams(file.id, file.at("value_and_grad", 2)))
+    assert found is not None and "bytes per step" not in content(found)
+    file.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from shapescript.cli.commands import session_of
 from shapescript.cli.usage import UsageError
@@ -21,13 +22,13 @@ from shapescript.placement.compiled import compiled_for
 from shapescript.placement.entries import entry_functions
 from shapescript.placement.kinds import Kind
 from shapescript.session import Session
-from shapescript.source import Span
+from shapescript.source import Span, source_of
 from shapescript.types.axes import show_axes
 
 
 def plan(arguments: argparse.Namespace) -> int:
     """Shows where each function runs, with the line that made it so, and what it costs."""
-    session = session_of(arguments.file, arguments)
+    session = text_from_editor(arguments.file) if arguments.facts else session_of(arguments.file, arguments)
     if session.diagnostics:
         sys.stderr.write(show(session.diagnostics, arguments.format, wants_colour(sys.stderr, arguments.color)))
     if session.errors:
@@ -64,10 +65,15 @@ def placements(session: Session, wanted: list[str]) -> Iterator[str]:
             yield f"     {'':<{width}}  {'':<10}  {compiled_for(info)}"
 
 
+def text_from_editor(file: str) -> Session:
+    """The session of a file whose text an editor hands in, as it may not be saved."""
+    session = Session(Path(file), file)
+    session.source = source_of(sys.stdin.buffer.read(), file)
+    return session
+
+
 def as_page(session: Session, wanted: list[str], page: str | None) -> int:
     """Writes the plan as a page; without one, prints what an editor shows of it."""
-    from pathlib import Path
-
     from shapescript.cli import plan_page
     from shapescript.controller.costs import costs
     from shapescript.controller.errors import Error

@@ -9,9 +9,10 @@ others depend on costs a check of the file. Imported files are read again where 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shapescript.diagnostics.diagnostic import Diagnostic
 from shapescript.editor.text import Buffer, Positions
@@ -22,6 +23,9 @@ from shapescript.syntax import tree
 from shapescript.syntax.parse import Parsed, parse
 from shapescript.types.checker import Checked, check_file
 from shapescript.types.typed import TypedProgram
+
+if TYPE_CHECKING:
+    from shapescript.editor.lines import LineFacts
 
 ReadText = Callable[[Path], str | None]
 
@@ -47,6 +51,7 @@ class Analysis:
         self.imported: dict[str, tuple[str | None, tuple[Source, Parsed] | None]] = {}
         self.placed_now: Placed | None = None
         self.placed_before: list[Diagnostic] = []
+        self.facts: Mapping[int, LineFacts] = {}
         self.update(text)
 
     # --- what it gives
@@ -115,6 +120,7 @@ class Analysis:
         old = self.units[first : len(self.units) - last]
         after = self.units[len(self.units) - last :]
         self.source.become(text)
+        self.facts = {}
         self.__dict__.pop("positions", None)
         at = sum(unit_length for unit_length in map(len, parts[:first]))
         new: list[Unit] = []

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from shapescript.editor.analysis import Analysis
 from shapescript.editor.hover import runs_where
+from shapescript.editor.lines import layout_of
 from shapescript.syntax import tree
 from shapescript.types.kinds import Batch, Tensor, TupleOf, Type
 
@@ -42,6 +43,7 @@ def of_function(analysis: Analysis, item: tree.Function) -> Iterator[Hint]:
         head_end = len(analysis.text) if head_end < 0 else head_end
         line = analysis.text[:head_end].rstrip("\r")
         yield Hint(len(line), f"  {placement.kind.value}", runs_where(placement))
+    yield from of_lines(analysis, item)
     for node in item.walk():
         match node:
             case tree.Assign():
@@ -56,6 +58,16 @@ def of_function(analysis: Analysis, item: tree.Function) -> Iterator[Hint]:
                         yield Hint(step.end, f"  {of}")
 
 
+def of_lines(analysis: Analysis, item: tree.Function) -> Iterator[Hint]:
+    """What the lines of a function send between the devices."""
+    first = analysis.source.position(item.start)[0]
+    last = analysis.source.position(item.end)[0]
+    for line, found in analysis.facts.items():
+        if first <= line <= last and found.bytes:
+            end = analysis.source.line_starts[line - 1] + len(analysis.source.line(line))
+            yield Hint(end, f"  {found.bytes:,} B per step", "\n".join(found.sends))
+
+
 def head_end_of(item: tree.Function) -> int:
     """The last offset of a function's head that the tree knows."""
     ends = [parameter.end for parameter in item.parameters]
@@ -67,7 +79,8 @@ def of_target(analysis: Analysis, target: tree.Expr) -> Iterator[Hint]:
     if isinstance(target, tree.Name):
         of = analysis.typed.types.get(target)
         if shown(of):
-            yield Hint(target.end, f": {of}")
+            lies = layout_of(analysis, analysis.source.position(target.start)[0], of)
+            yield Hint(target.end, f": {of}" + (f" · {lies}" if lies else ""))
     elif isinstance(target, (tree.Tuple, tree.Group)):
         for inner in target.children():
             if isinstance(inner, tree.Expr):

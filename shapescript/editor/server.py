@@ -16,7 +16,7 @@ from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
 
 from shapescript import __version__
-from shapescript.editor import completion, hints, hover, structure
+from shapescript.editor import completion, hints, hover, lines, structure
 from shapescript.editor.actions import actions
 from shapescript.editor.analysis import Analysis, text_on_disk
 from shapescript.editor.find_names import all_occurrences, definition, item_at, occurrence_at, occurrences, references
@@ -38,6 +38,8 @@ from shapescript.syntax.formatter import CannotFormat, format_source
 
 PAUSE = 0.05
 """Seconds without an edit after which an editor that doesn't ask is told what the checker says."""
+LEFT_ALONE = 0.6
+"""Seconds without an edit after which it is found out what the lines send."""
 SETTLED = 0.25
 """Seconds without an edit after which it is also worked out anew where functions run."""
 
@@ -50,6 +52,7 @@ class Server(LanguageServer):
         self.open: dict[str, Analysis] = {}
         self.versions: dict[str, int] = {}
         self.timers: dict[str, asyncio.TimerHandle] = {}
+        self.learning: dict[str, asyncio.Task[None]] = {}
 
     @property
     def encoding(self) -> str:
@@ -83,12 +86,31 @@ class Server(LanguageServer):
 
     def changed(self, uri: str) -> None:
         """A file has another text: it, and those that import it, are checked soon."""
+        self.learn(uri)
         if self.asks:
             return
         path = path_of(uri)
         for other, analysis in self.open.items():
             if other == uri or any(analysis.path_of(module) == path for module in analysis.imported):
                 self.soon(other, PAUSE, quick=True)
+
+    def learn(self, uri: str) -> None:
+        """Finds out what the lines of a file send, once it has been left alone for a while."""
+        task = self.learning.pop(uri, None)
+        if task is not None:
+            task.cancel()
+        if uri in self.open:
+            self.learning[uri] = asyncio.get_running_loop().create_task(self.learned(uri))
+
+    async def learned(self, uri: str) -> None:
+        """Waits, finds out, and has the editor ask for hints again."""
+        await asyncio.sleep(LEFT_ALONE)
+        analysis = self.open.get(uri)
+        if analysis is None or not lines.worth_asking(analysis) or not await lines.find_out(analysis):
+            return
+        workspace = self.client_capabilities.workspace
+        if workspace is not None and workspace.inlay_hint is not None and workspace.inlay_hint.refresh_support:
+            await self.workspace_inlay_hint_refresh_async(None)
 
     def soon(self, uri: str, seconds: float, quick: bool) -> None:
         """Sends what the checker says about a file after some seconds without an edit."""
@@ -167,6 +189,7 @@ async def did_close(ls: Server, params: lsp.DidCloseTextDocumentParams) -> None:
         timer.cancel()
     ls.open.pop(uri, None)
     ls.versions.pop(uri, None)
+    ls.learn(uri)
     if not ls.asks:
         ls.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
     ls.changed(uri)
@@ -452,6 +475,14 @@ async def on_format(ls: Server, params: lsp.DocumentFormattingParams) -> list[ls
     if text == analysis.text:
         return []
     return [lsp.TextEdit(range_of(analysis.positions, 0, len(analysis.text)), text)]
+
+
+@server.feature(lsp.SHUTDOWN)
+async def on_shutdown(ls: Server, params: None) -> None:
+    """The editor is about to end: nothing goes on."""
+    for task in ls.learning.values():
+        task.cancel()
+    await asyncio.gather(*ls.learning.values(), return_exceptions=True)
 
 
 def serve() -> None:
