@@ -1,0 +1,1 @@
+"""Runs a graph on a CUDA device as captured CUDA graphs."""
