@@ -19,6 +19,7 @@ import pytest
 import torch
 
 import shapescript
+from shapescript.controller import loaders
 from shapescript.controller.datasets import Batches, Dataset, FieldSpec, TensorDataset
 from shapescript.controller.errors import DataError
 
@@ -110,6 +111,21 @@ def test_loader_processes_change_nothing_and_are_gone_afterwards() -> None:
 
     before = children()
     assert read(2) == read(0)
+    loaders.end_idle()
+    assert children() == before
+
+
+def test_loaders_serve_the_next_epochs_too() -> None:
+    data = Dataset.of(Noisy(10), "Example", FIELDS)
+    before = children()
+    found, processes = [], []
+    for number in range(3):
+        order = data.shuffle(number)
+        found.append(rows(order.batches(4, workers=1).for_epoch(0, number)))
+        processes.append(children() - before)
+        assert found[-1] == rows(order.batches(4).for_epoch(0, number))
+    assert len(processes[0]) == 1 and processes[0] == processes[1] == processes[2]
+    loaders.end_idle()
     assert children() == before
 
 
@@ -173,12 +189,12 @@ def test_ctrl_c_leaves_no_loader_behind(tmp_path: Path) -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert running.stdout is not None and running.stdout.readline() == "batch\n"
-    loaders = descendants(running.pid)
-    assert len(loaders) == 2
+    found = descendants(running.pid)
+    assert len(found) == 2
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate(timeout=30)
     assert errors.count("KeyboardInterrupt") == 1
-    assert not [pid for pid in loaders if is_there(pid)]
+    assert not [pid for pid in found if is_there(pid)]
 
 
 def test_loaders_of_a_killed_program_end_by_themselves(tmp_path: Path) -> None:

@@ -57,6 +57,16 @@ class Reader:
     key: int = 0
     drawing: Drawing = field(default_factory=Drawing)
 
+    def reads_as(self, other: Reader) -> bool:
+        """Whether another reader differs in the epoch alone."""
+        steps = [(step.function, step.keeps) for step in self.steps]
+        return (
+            self.source is other.source
+            and self.columns is other.columns
+            and self.checker == other.checker
+            and steps == [(step.function, step.keeps) for step in other.steps]
+        )
+
     # --- by number
 
     def rows(self, numbers: Numbers) -> Rows:

@@ -1,8 +1,8 @@
 """A loader process: reads the batches that it is asked for, until its pipe closes.
 
-Its first message is the reader, the others are numbers of examples. What it gives are numpy arrays by field, or the
-exception that reading raised, with a note of where. The dataset's own output goes to the standard error, for the
-standard output is the pipe.
+Its first message is the reader, the others are keys of epochs and numbers of examples. What it gives are numpy arrays
+by field, or the exception that reading raised, with a note of where. The dataset's own output goes to the standard
+error, for the standard output is the pipe.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pickle
 import sys
 import threading
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -37,6 +38,9 @@ def main() -> None:
         failed = error
     while True:
         numbers = pickle.loads(asked.get())
+        if isinstance(numbers, int):
+            reader = reader and replace(reader, key=numbers)
+            continue
         answer: object = failed
         if failed is None:
             try:

@@ -2,15 +2,17 @@
 
 `read_ahead` takes a reader and the numbers of each batch; gives the batches in that order. Without workers it reads
 each when it is asked for. With them, batch i is read by process i modulo their number, each from a clean interpreter
-that has the reader and nothing of the caller's; two batches a process are on the way. What is read is the same with
-any number of them: an example's random draws depend on its number and the epoch.
+that has a copy of the reader and nothing else of the caller's; two batches a process are on the way. What is read is
+the same with any number of them: an example's random draws depend on its number and the epoch. The copy is made when
+the first pass over a dataset begins, and serves the passes after it.
 
-A process ends when its pipe closes, which happens however this one ends; at the end of the loop, a fault or Ctrl-C it
-is ended at once. What goes wrong in one comes out here as it was raised.
+A process ends when its pipe closes, which happens however this one ends; at a fault, Ctrl-C, or where a loop is left
+early, it is ended at once. What goes wrong in one comes out here as it was raised.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import signal
@@ -20,7 +22,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import torch
@@ -33,19 +35,75 @@ AHEAD = 2
 LENGTH = 8
 
 
+@dataclass(frozen=True)
+class Idle:
+    """Processes that wait for the next pass over the dataset that they have a copy of."""
+
+    reader: Reader
+    loaders: list[Loader]
+
+
+MOST_IDLE = 2
+_idle: list[Idle] = []
+
+
 @contextmanager
 def read_ahead(reader: Reader, numbers: Sequence[Numbers], workers: int) -> Iterator[Iterator[Rows]]:
-    """The batches of these numbers in order; what reads ahead is ended after it."""
-    picture = pickled(reader) if workers and len(numbers) > 1 else None
-    if picture is None:
+    """The batches of these numbers in order.
+
+    The processes of a pass that came to its end wait for the next one over the same dataset; others are ended.
+    """
+    loaders = loaders_for(reader, min(workers, len(numbers))) if workers and len(numbers) > 1 else []
+    if not loaders:
         yield map(reader.rows, numbers)
         return
-    loaders = [Loader(picture) for _ in range(min(workers, len(numbers)))]
+    complete = False
     try:
-        yield in_order(loaders, numbers)
-    finally:
         for loader in loaders:
-            loader.end()
+            loader.begin(reader.key)
+        yield in_order(loaders, numbers)
+        complete = True
+    finally:
+        if complete and not any(loader.asked for loader in loaders):
+            _idle.append(Idle(reader, loaders))
+            while len(_idle) > MOST_IDLE:
+                end(_idle.pop(0).loaders)
+        else:
+            end(loaders)
+
+
+def loaders_for(reader: Reader, count: int) -> list[Loader]:
+    """So many processes that have a copy of this reader, waiting ones or new; none where it can't be copied."""
+    for at, idle in enumerate(_idle):
+        if len(idle.loaders) == count and idle.reader.reads_as(reader):
+            return _idle.pop(at).loaders
+    picture = pickled(reader)
+    if picture is None:
+        return []
+    loaders: list[Loader] = []
+    try:
+        for _ in range(count):
+            loaders.append(Loader())
+            loaders[-1].send(picture)
+    except BaseException:
+        end(loaders)
+        raise
+    return loaders
+
+
+def end(loaders: Sequence[Loader]) -> None:
+    """Ends processes."""
+    for loader in loaders:
+        loader.end()
+
+
+def end_idle() -> None:
+    """Ends the processes that wait; a loaded program that is closed does, and the interpreter's end."""
+    while _idle:
+        end(_idle.pop().loaders)
+
+
+atexit.register(end_idle)
 
 
 def in_order(loaders: Sequence[Loader], numbers: Sequence[Numbers]) -> Iterator[Rows]:
@@ -90,7 +148,8 @@ def pickled(reader: Reader) -> bytes | None:
 class Loader:
     """A process that reads. It has no part in the terminal's Ctrl-C: the one that started it ends it."""
 
-    def __init__(self, reader: bytes) -> None:
+    def __init__(self) -> None:
+        self.asked = 0
         command = [sys.executable, "-m", "shapescript.controller.loader_process"]
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self.process: subprocess.Popen[bytes] = subprocess.Popen(
@@ -100,12 +159,15 @@ class Loader:
             env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
             start_new_session=True,
         )
-        self.reading = ""
-        self._send(reader)
+
+    def begin(self, key: int) -> None:
+        """Says which epoch begins."""
+        self.send(pickle.dumps(key))
 
     def ask(self, numbers: Numbers) -> None:
         """Asks for a batch."""
-        self._send(pickle.dumps(numbers))
+        self.asked += 1
+        self.send(pickle.dumps(numbers))
 
     def answer(self) -> Rows:
         """The batch that was asked for first.
@@ -120,12 +182,14 @@ class Loader:
             code = self.process.wait()
             how = f"signal {-code}, {signal.Signals(-code).name}" if code < 0 else f"status {code}"
             raise DataError(f"a loader process ended ({how}) while it read examples")
+        self.asked -= 1
         found = pickle.loads(text)
         if isinstance(found, BaseException):
             raise found
         return {name: unpacked(*packed) for name, packed in found.items()}
 
-    def _send(self, message: bytes) -> None:
+    def send(self, message: bytes) -> None:
+        """Writes a message: the reader first, then keys of epochs and numbers of examples."""
         assert self.process.stdin is not None
         try:
             write_message(self.process.stdin, message)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from shapescript.controller import checkpoint_files
+from shapescript.controller import checkpoint_files, loaders
 from shapescript.controller.errors import CheckpointError, DataError, DeviceError, Error, RunError, ShapeError
 from shapescript.controller.failures import failures_told
 from shapescript.controller.host_domain import HostDomain
@@ -146,6 +146,7 @@ def _end(domain: HostDomain) -> None:
         checkpoint_files.finish()
     finally:
         try:
+            loaders.end_idle()
             domain.output.close()
         finally:
             domain.place.close()
