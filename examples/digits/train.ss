@@ -2,21 +2,21 @@
 
 devices cpu
 
-dim Y = 8       # rows of a picture
-dim X = 8       # pixels of a row
-dim H = 96      # features
-dim C = 10      # digits
+dim Y = 8   # rows of a picture
+dim X = 8   # pixels of a row
+dim H = 96  # features
+dim C = 10  # digits
 
 import python digits
 
 model Reader:
-    param into: [Y*X H] = kaiming
-    param shift: [H] = zeros
-    param out: [H C] = xavier
+    param into:  [Y*X H] = kaiming
+    param shift: [H]     = zeros
+    param out:   [H C]   = xavier
 
 data Sample:
     picture: [Y X]
-    digit: [] Index[C]
+    digit:   [] Index[C]
 
 fn scores(m: Reader, picture: [b Y X], rate: float = 0.0) -> [b C]:
     features = rearrange(picture: b Y X -> b (Y X)) @ m.into + m.shift |> relu
