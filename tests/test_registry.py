@@ -75,7 +75,7 @@ POOL = {**MOVED, "window": (Size.of(3),)}
 WIDE, NARROW, WEIGHTS = (B, READ, LONG), (B, MADE, SHORT), (MADE, READ, Axis.of(3))
 
 
-HEADS = {"over": M, "feature": D, "axes": (B, N, D)}
+HEADS = {"keys": M, "feature": D, "axes": (B, N, D)}
 
 
 def attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -102,9 +102,9 @@ def even(dy: torch.Tensor) -> torch.Tensor:
 
 CASES: dict[str, Case] = {
     "attention": Case((((B, N, D), F64), ((B, M, D), F64), ((B, M, D), F64)), HEADS, attended),
-    "conv": Case(((WIDE, F64), (WEIGHTS, F64)), {**CONV, "made": MADE, "places": (SHORT,)},
+    "conv": Case(((WIDE, F64), (WEIGHTS, F64)), {**CONV, "axes": NARROW},
                  lambda x, w: functional.conv1d(x, w, stride=2, padding=1)),
-    "conv_transpose": Case(((NARROW, F64), (WEIGHTS, F64)), {**CONV, "made": READ, "places": (LONG,)},
+    "conv_transpose": Case(((NARROW, F64), (WEIGHTS, F64)), {**CONV, "axes": WIDE},
                            lambda y, w: functional.conv_transpose1d(y, w, stride=2, padding=1, output_padding=1)),
     "conv_weights": Case(((WIDE, F64), (NARROW, F64)), {**CONV, "axes": WEIGHTS}, weights_of),
     "max_pool": Case(((WIDE, F64),), {**POOL, "places": (SHORT,)}, lambda x: functional.max_pool1d(x, 3, 2, 1)),

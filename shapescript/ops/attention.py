@@ -1,7 +1,7 @@
 """Attention: queries look at keys, and take the mean of their values by the softmax of the products.
 
 `attention(q, k, v)` or `attention(q, k, v, mask)`: `feature` is the axis that q and k are contracted over, whose size's
-root divides the products, and `over` the keys' axis, over which the softmax goes. The other axes of q are in both k and
+root divides the products, and `keys` the keys' axis, over which the softmax goes. The other axes of q are in both k and
 v, or in neither; `axes` are the result's. Where the mask is false nothing is looked at, and with `causal` no key behind
 the query's own place; a query that looks at nothing gets 0.
 
@@ -31,7 +31,7 @@ def query_axes(q: Sequence[Axis], k: Sequence[Axis], feature: Axis) -> tuple[Axi
 
 def _rule(operands: Operands, attributes: Attributes) -> Tensor:
     q, k, v, *masks = operands
-    over, feature = attribute(attributes, "over", Axis), attribute(attributes, "feature", Axis)
+    over, feature = attribute(attributes, "keys", Axis), attribute(attributes, "feature", Axis)
     base = one_name((q, k, v))
     need_float(q, "attention")
     for mask in masks:
@@ -52,7 +52,7 @@ def _rule(operands: Operands, attributes: Attributes) -> Tensor:
 
 
 def _roles(node: Node) -> Roles:
-    whole = (attribute(node.attributes, "over", Axis), attribute(node.attributes, "feature", Axis))
+    whole = (attribute(node.attributes, "keys", Axis), attribute(node.attributes, "feature", Axis))
     found: list[Axis] = []
     for axes in (node.axes, *(operand.axes for operand in node.operands)):
         found.extend(axis for axis in axes if position_of(found, axis) is None)
@@ -71,7 +71,7 @@ def _roles(node: Node) -> Roles:
 def weights_of(b: Builder, node: Node) -> tuple[Node, Node]:
     """What the softmax gives at each query and key, and one over the root of the features."""
     q, k, _, *masks = node.operands
-    over, feature = attribute(node.attributes, "over", Axis), attribute(node.attributes, "feature", Axis)
+    over, feature = attribute(node.attributes, "keys", Axis), attribute(node.attributes, "feature", Axis)
     scored = (*(axis for axis in q.axes if axis != feature), over)
     scale = b.rsqrt(b.size(feature, q.element.base))
     scores = b.multiply(b.contract(q, k, scored), scale)
@@ -86,7 +86,7 @@ def weights_of(b: Builder, node: Node) -> tuple[Node, Node]:
 
 def _gradient(b: Builder, node: Node, dy: Node) -> Sequence[Node | None]:
     q, k, v, *masks = node.operands
-    over = attribute(node.attributes, "over", Axis)
+    over = attribute(node.attributes, "keys", Axis)
     weights, scale = weights_of(b, node)
     weights = b.refine(weights, weights.element.base)
     to_weights = b.contract(dy, v, weights.axes)

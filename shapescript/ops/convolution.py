@@ -1,7 +1,8 @@
 """Convolutions and poolings along axes of a value: what moves a window.
 
 The operands go by place: x's axis at `channel` is read, and those at `spatial` are moved along; the weights are
-`[made, read, window...]`, and the result has x's axes with `made` at `channel` and `places` at `spatial`. `stride`,
+`[made, read, window...]`, and the result's `axes` are x's but at `channel` and `spatial`; those of a pooling are x's
+with `places` at `spatial`. `stride`,
 `dilation` and `before` have a size for each axis of `spatial`; `before` is how much is filled in before the axis, or
 `same`, the smaller half of what the window reaches over; what is filled in behind follows from the sizes. `groups`
 parts of the channels are read each by its own weights.
@@ -70,22 +71,24 @@ def _check_weights(weights: Tensor, spatial: Sequence[int], groups: Size, read: 
         raise RuleError("E0302", f"weights `{weights}` don't make `{made}` of `{read}`", number)
 
 
-def _conv_rule(operands: Operands, attributes: Attributes) -> Tensor:
+def _side_rule(operands: Operands, attributes: Attributes, transposed: bool) -> Tensor:
+    """One side of a convolution from the other: `axes` are those of the operand but at the channel and the places."""
     x, w = operands
-    spatial, channel = positions(attributes), attribute(attributes, "channel", int)
-    made = attribute(attributes, "made", Axis)
-    _check_weights(w, spatial, size_attribute(attributes, "groups"), x.axes[channel], made, 1)
-    axes = exchanged(x.axes, (*spatial, channel), (*axes_attribute(attributes, "places"), made))
+    channel, axes = attribute(attributes, "channel", int), axes_attribute(attributes)
+    places = (*positions(attributes), channel)
+    if len(axes) != len(x.axes) or not same_axes(exchanged(x.axes, places, [axes[at] for at in places]), axes):
+        raise RuleError("E0301", "a convolution leaves the axes that its window doesn't move along")
+    read, made = (axes[channel], x.axes[channel]) if transposed else (x.axes[channel], axes[channel])
+    _check_weights(w, positions(attributes), size_attribute(attributes, "groups"), read, made, 1)
     return Tensor(axes, _floats(operands, "conv").element)
 
 
+def _conv_rule(operands: Operands, attributes: Attributes) -> Tensor:
+    return _side_rule(operands, attributes, transposed=False)
+
+
 def _transpose_rule(operands: Operands, attributes: Attributes) -> Tensor:
-    y, w = operands
-    spatial, channel = positions(attributes), attribute(attributes, "channel", int)
-    read = attribute(attributes, "made", Axis)
-    _check_weights(w, spatial, size_attribute(attributes, "groups"), read, y.axes[channel], 1)
-    axes = exchanged(y.axes, (*spatial, channel), (*axes_attribute(attributes, "places"), read))
-    return Tensor(axes, _floats(operands, "conv_transpose").element)
+    return _side_rule(operands, attributes, transposed=True)
 
 
 def _weights_rule(operands: Operands, attributes: Attributes) -> Tensor:
@@ -180,25 +183,16 @@ def _at(axes: Sequence[Axis], places: Sequence[int]) -> tuple[Axis, ...]:
 def _conv_gradient(b: Builder, node: Node, dy: Node) -> Sequence[Node | None]:
     """Of `conv` and of `conv_transpose`, each of which sends its gradient back by the other."""
     x, w = node.operands
-    spatial, channel = positions(node.attributes), attribute(node.attributes, "channel", int)
     transposed = node.name == "conv_transpose"
-    back = b.emit(
-        "conv" if transposed else "conv_transpose",
-        dy,
-        w,
-        **_moved(node),
-        made=x.axes[channel],
-        places=_at(x.axes, spatial),
-    )
+    back = b.emit("conv" if transposed else "conv_transpose", dy, w, **_moved(node), axes=x.axes)
     wide, narrow = (dy, x) if transposed else (x, dy)
     return back, b.emit("conv_weights", wide, narrow, **_moved(node), axes=w.axes)
 
 
 def _weights_gradient(b: Builder, node: Node, dw: Node) -> Sequence[Node | None]:
     x, y = node.operands
-    spatial, channel = positions(node.attributes), attribute(node.attributes, "channel", int)
-    to_x = b.emit("conv_transpose", y, dw, **_moved(node), made=x.axes[channel], places=_at(x.axes, spatial))
-    to_y = b.emit("conv", x, dw, **_moved(node), made=y.axes[channel], places=_at(y.axes, spatial))
+    to_x = b.emit("conv_transpose", y, dw, **_moved(node), axes=x.axes)
+    to_y = b.emit("conv", x, dw, **_moved(node), axes=y.axes)
     return to_x, to_y
 
 

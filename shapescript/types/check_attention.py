@@ -84,7 +84,7 @@ def _attend(
     if masks and not _check_mask(context, masks[0], scored):
         return None
     causal = {"causal": True} if mask is not None and not masks else {}
-    attributes = {"over": keys[0], "feature": feature, "axes": axes, **causal}
+    attributes = {"keys": keys[0], "feature": feature, "axes": axes, **causal}
     if _is_fused(q, k, v, feature, keys[0]):
         return apply(context, node, "attention", [q, k, v, *masks], **attributes)
     return _composed(context, node, [q, k, v], mask, attributes)
@@ -129,7 +129,7 @@ def _composed(
 ) -> Value | None:
     """Attention made of products and a softmax, for axes that the one op doesn't have."""
     q, k, v = values
-    over, feature = attributes["over"], attributes["feature"]
+    over, feature = attributes["keys"], attributes["feature"]
     element = q.type.element.base
     scored = (*(axis for axis in q.type.axes if axis != feature), over)
     scores = apply(context, node, "contract", [q, k], axes=scored)

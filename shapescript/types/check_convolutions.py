@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shapescript.diagnostics.diagnostic import Label
+from shapescript.ops.convolution import exchanged
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis, contains, places
 from shapescript.types.check_operators import report_elements
@@ -160,11 +161,14 @@ def _convolve(
     if channel is None or windows is None:
         return None
     made = Axis.of(outer.size * groups) if transposed and groups != ONE else outer
-    at = place_in(x.type.axes, x.type.axes.index(channel))
+    at = x.type.axes.index(channel)
     moved = _moved(x, windows, ("stride", "dilation"))
-    return apply(
-        context, node, "conv_transpose" if transposed else "conv", [x, w], channel=at, made=made, groups=groups, **moved
-    )
+    places = moved.pop("places")
+    assert isinstance(places, tuple)
+    final = exchanged(x.type.axes, (*(x.type.axes.index(window.axis) for window in windows), at), (*places, made))
+    name = "conv_transpose" if transposed else "conv"
+    channel_at = place_in(x.type.axes, at)
+    return apply(context, node, name, [x, w], channel=channel_at, groups=groups, axes=final, **moved)
 
 
 def _moved(x: Value, windows: Sequence[_Window], options: Sequence[str]) -> dict[str, object]:

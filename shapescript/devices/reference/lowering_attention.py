@@ -32,7 +32,7 @@ def _flat(x: torch.Tensor, order: Sequence[int], counts: Sequence[int]) -> torch
 def attention(node: Node, static: Mapping[str, int]) -> Step:
     """torch's scaled dot product attention."""
     q, k, v, *masks = node.operands
-    over, feature = node.attributes["over"], node.attributes["feature"]
+    over, feature = node.attributes["keys"], node.attributes["feature"]
     assert isinstance(over, Axis) and isinstance(feature, Axis)
     queries = query_axes(q.axes, k.axes, feature)
     shared = [axis for axis in q.axes if axis != feature and not contains(queries, axis)]
