@@ -95,7 +95,10 @@ def test_a_training_program_checks() -> None:
         ("E1004", "devices gpu\n"),
         ("E1005", "devices cpu\n    shard state\n"),
         ("E1006", "devices cpu[0 0]\n"),
+        ("E1007", "devices cpu[0 1 2 3 4 5]\n    split H by 4\n\ndim H = 8\n"),
+        ("E1007", "devices cpu[0 1]\n    split H by 2\n    split V\n\ndim H = 8\ndim V = 2\n"),
         ("E1903", "devices cpu[0 1 2]\n    split H\n\ndim H = 8\n"),
+        ("E1903", "devices cpu[0 1 2]\n    split H by 3\n\ndim H = 8\n"),
         ("E1904", "devices cpu[0 1 2]\n    split H\n\ndim D = 8\n"),
         ("E0202", "devices cpu\ndim D = 3\ndim D = 3\n"),
         ("E0203", "devices cpu\ndim d = 3\n"),
@@ -252,6 +255,30 @@ def test_other_devices_take_the_place_of_the_line() -> None:
     assert (program.devices.kind, program.devices.numbers, program.devices.shard_params) == ("cpu", (0, 1, 2), True)
     assert codes("dim D = 3\n") == ["E1001"]
     assert check("dim D = 3\n", devices=spec).diagnostics == []
+
+
+def test_devices_stand_in_a_grid_where_the_split_says_by() -> None:
+    split = "    split F by 2\n    shard params\n    split H by 2\n\ndim D = 4\ndim F = 2*D\ndim H = 2\n"
+    devices = check(f"devices cpu[0..6]\n{split}").devices
+    assert devices is not None
+    assert (devices.mesh, devices.split, devices.shard_params) == ((3, 2), ("F", "H"), True)
+    assert {name: str(size) for name, size in devices.dims.items()} == {"F": "2*D", "H": "H"}
+    one = check(f"devices cpu\n{split}")  # options change nothing where there is one device
+    assert one.devices is not None and one.devices.mesh == (1,) and one.diagnostics == []
+
+
+def test_a_split_that_cannot_be_says_which_numbers_would_do() -> None:
+    def words(head: str) -> str:
+        (found,) = check(head + "\ndim H = 8\n").diagnostics
+        return " / ".join((found.message, *found.helps))
+
+    assert words("devices cuda[0 1 2]\n    split H\n") == (
+        "`H` is 8, which 3 devices don't divide / use 1, 2, 4 or 8 devices, or make `H` a multiple of 3, such as 9"
+    )
+    assert words("devices cuda[0..12]\n    split H by 3\n").endswith(
+        "/ write `by 1, 2 or 4`, or make `H` a multiple of 3, such as 9"
+    )
+    assert "write `by 2, 3 or 6`" in words("devices cuda[0..6]\n    split H by 4\n")
 
 
 def test_uses_say_what_a_call_means() -> None:

@@ -92,6 +92,7 @@ CASES = [
     ),
     ("\ufeff# first\n\n\n\ndevices cpu\n\n\n", "# first\n\ndevices cpu\n"),
     ("devices cpu[ 0 1   2 ]\n  shard params # a\n  split H # b\n", None),
+    ("devices cpu[0 1]\n  split  H  by   2\n", "devices cpu[0 1]\n    split H by 2\n"),
     ("fn f():\n    x = (1 , )\n    a , b = (g(x),h(x))\n", "fn f():\n    x = (1,)\n    a, b = (g(x), h(x))\n"),
     (
         "fn f():\n    pass\n    # of f\n# of g\nfn g():\n\n    pass\n",

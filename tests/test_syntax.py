@@ -238,6 +238,11 @@ WRONG = [
     ("devices cuda[0, 1]\n", [("E0116", ",")]),
     ("devices cuda:0\n", [("E0110", ":")]),
     ("devices cpu\n    shrad params\n", [("E0110", "shrad")]),
+    ("devices cpu\n    split H 2\n", [("E0110", "2")]),
+    ("devices cpu\n    split H V\n", [("E0110", "V")]),
+    ("devices cpu\n    split H by\n", [("E0110", "by")]),
+    ("devices cpu\n    split H of 2\n", [("E0110", "of")]),
+    ("devices cpu\n    split H by 0\n", [("E0109", "0")]),
     ("model M:\n    w: [D] = = 3\n    x y\n    z: [D]\n", [("E0110", "="), ("E0110", "y")]),
     ("rate = 0.1 0.2\nother = 1\n", [("E0110", "0.2")]),
 ]

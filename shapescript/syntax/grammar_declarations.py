@@ -68,7 +68,39 @@ def device_number(p: Production, token: Token) -> int:
 @rule("option : SHARD NAME NEWLINE | SPLIT NAME NEWLINE")
 def p_option(p: Production) -> None:
     """`shard params` or `split H`."""
-    p[0] = tree.DeviceOption(p[1].start, p[2].end, p[1].text, p[2].text, p[2].start)
+    p[0] = tree.DeviceOption(p[1].start, p[2].end, p[1].text, p[2].text, p[2].start, None)
+
+
+@rule("option : SPLIT NAME NAME NUMBER NEWLINE")
+def p_option_by(p: Production) -> None:
+    """`split H by 2`."""
+    if p[3].text != "by":
+        wrong_split(p, p[3], p[2].text)
+        return
+    number = p[4]
+    if not (number.text.isascii() and number.text.isdecimal() and len(number.text) < 10 and int(number.text)):
+        message = f"`{number.text}` isn't a number of parts"
+        problem(p, number.line, "E0109", number, message, f"`split {p[2].text} by 2` makes two parts of it")
+        return
+    p[0] = tree.DeviceOption(p[1].start, number.end, p[1].text, p[2].text, p[2].start, int(number.text))
+
+
+@rule("option : SPLIT NAME NAME NEWLINE | SPLIT NAME NUMBER NEWLINE")
+def p_option_without_by(p: Production) -> None:
+    """`split H 2`, `split H V`, `split H by`: no option."""
+    wrong_split(p, p[3], p[2].text)
+
+
+def wrong_split(p: Production, token: Token, dim: str) -> None:
+    """What stands behind `split H` and isn't `by 2`."""
+    if token.text == "by":
+        message, help = "a number of parts is missing after `by`", f"write `split {dim} by 2`"
+    elif token.type == "NUMBER":
+        message, help = f"`by` is missing before `{token.text}`", f"write `split {dim} by {token.text}`"
+    else:
+        message = f"unexpected `{token.text}`; expected `by` or the end of the line"
+        help = f"one dim stands on a line: `split {dim}`, and `split {token.text}` under it"
+    problem(p, token.line, "E0110", token, message, help)
 
 
 # --- dims, constants and imports -------------------------------------------------------------------------------------

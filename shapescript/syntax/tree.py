@@ -394,11 +394,12 @@ class DeviceSpec(Node):
 
 @dataclass(slots=True, eq=False)
 class DeviceOption(Node):
-    """`shard params` or `split H`."""
+    """`shard params`, `split H` or `split H by 2`; `by` is None where nothing says it."""
 
     word: str
     name: str
     name_start: int
+    by: int | None
 
 
 @dataclass(slots=True, eq=False)

@@ -8,7 +8,8 @@ value when the program runs: the call is kept as data, and nothing is called her
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from shapescript.diagnostics.diagnostic import Label
 from shapescript.diagnostics.suggest import nearest
@@ -46,6 +47,7 @@ def check_devices(here: Declarations) -> None:
     if spec.kind == "mps" and spec.numbers:
         here.report("E1006", "there is one `mps` device, so it has no numbers", spec, helps=("write `devices mps`",))
     shard, split = False, []
+    by = next((option.by for option in node.options if option.by is not None), None)
     for option in node.options:
         if option.word == "shard" and option.name == "params":
             shard = True
@@ -56,9 +58,9 @@ def check_devices(here: Declarations) -> None:
                 "E1005",
                 f"`{option.word} {option.name}` isn't an option of devices",
                 option,
-                helps=("the options are `shard params` and `split H`, where H is a dim",),
+                helps=("the options are `shard params`, `split H` and `split H by 2`, where H is a dim",),
             )
-    here.program.devices = DevicesInfo(spec.kind, tuple(numbers), shard, tuple(split), node)
+    here.program.devices = DevicesInfo(spec.kind, tuple(numbers), shard, tuple(dict.fromkeys(split)), node, by)
 
 
 def _device_numbers(here: Declarations, spec: tree.DeviceSpec) -> list[int]:
@@ -76,40 +78,93 @@ def _device_numbers(here: Declarations, spec: tree.DeviceSpec) -> list[int]:
 
 
 def check_split(here: Declarations, devices: DevicesInfo | None) -> None:
-    """`split H`: H is a dim (E1904) that the number of devices divides (E1903)."""
+    """`split H`: H is a dim (E1904) that the number of parts divides (E1903); the parts are as `by` says (E1007)."""
     if devices is None or devices.node is None:
         return
-    for option in devices.node.options:
-        if option.word != "split":
-            continue
-        span = here.source.span(option.name_start, option.name_start + len(option.name))
+    options = [option for option in devices.node.options if option.word == "split"]
+    if not _check_parts(here, devices, options):
+        return
+    for option in options:
         info = here.program.dims.get(option.name)
         if info is None:
-            if here.is_lost(option.name):
-                continue
-            similar = nearest(option.name, list(here.program.dims))
+            if not here.is_lost(option.name):
+                _no_dim(here, option)
+        elif info.value is not None and info.value % devices.mesh[-1]:
+            _not_divided(here, devices, option, info, info.value)
+    found = [here.program.dims.get(name) for name in devices.split]
+    sizes = tuple(info.axis.size for info in found if info is not None)
+    if len(sizes) == len(found):
+        here.program.devices = replace(devices, split_sizes=sizes)
+
+
+def _check_parts(here: Declarations, devices: DevicesInfo, options: Sequence[tree.DeviceOption]) -> bool:
+    """Whether all `split` lines make as many parts, and the devices fill the grid."""
+    by, count = devices.by, devices.count
+    if by is None or count == 1:
+        return True
+    first = next(option for option in options if option.by is not None)
+    for option in options:
+        if option.by != by:
+            said = "doesn't say how many parts" if option.by is None else f"makes {option.by} parts"
             here.report(
-                "E1904",
-                f"`split {option.name}` names no dim of this program",
-                span,
-                helps=(f"did you mean `{similar}`?",)
-                if similar
-                else (f"declare `dim {option.name} = ...`, or take the option out",),
+                "E1007",
+                f"`split {option.name}` {said}, and `split {first.name} by {by}` makes {by}",
+                option,
+                secondary=(Label(here.source.span(first.start, first.end), f"{by} parts here"),),
+                notes=("the devices stand in one grid: one way the batch is split, the other way all these dims",),
+                helps=(f"write `split {option.name} by {by}`",),
             )
-        elif info.value is not None and info.value % devices.count:
-            count = devices.count
-            here.report(
-                "E1903",
-                f"`{option.name}` is {info.value}, which {count} devices don't divide",
-                span,
-                f"{info.value} isn't a multiple of {count}",
-                (Label(name_span(here.source, info.node), f"`{option.name}` is {info.value}"),),
-                notes=(f"with `split {option.name}` each device holds an equal part of every axis `{option.name}`",),
-                helps=(
-                    f"make `{option.name}` a multiple of {count}, such as "
-                    f"{(info.value // count + 1) * count}, or use a number of devices that divides {info.value}",
-                ),
-            )
+            return False
+    if count % by:
+        fitting = [n for n in range(2, count + 1) if count % n == 0]
+        here.report(
+            "E1007",
+            f"`by {by}` can't be of {count} devices: {count} isn't a multiple of {by}",
+            first,
+            notes=(
+                f"`split {first.name} by {by}` makes groups of {by} devices, and the batch is split over the groups",
+            ),
+            helps=(f"write `by {choice(fitting)}`, or use a number of devices that is a multiple of {by}",),
+        )
+        return False
+    return True
+
+
+def _no_dim(here: Declarations, option: tree.DeviceOption) -> None:
+    similar = nearest(option.name, list(here.program.dims))
+    here.report(
+        "E1904",
+        f"`split {option.name}` names no dim of this program",
+        here.source.span(option.name_start, option.name_start + len(option.name)),
+        helps=(f"did you mean `{similar}`?",)
+        if similar
+        else (f"declare `dim {option.name} = ...`, or take the option out",),
+    )
+
+
+def _not_divided(
+    here: Declarations, devices: DevicesInfo, option: tree.DeviceOption, info: DimInfo, value: int
+) -> None:
+    """E1903, with the numbers that would do: of devices, or with `by` of parts."""
+    parts, many = devices.mesh[-1], len(devices.mesh) > 1
+    fitting = [n for n in range(1, value + 1) if value % n == 0 and (devices.count % n == 0 or not many)]
+    what = "parts" if many else "devices"
+    instead = f"write `by {choice(fitting)}`" if many else f"use {choice(fitting)} device{'s' if value > 1 else ''}"
+    here.report(
+        "E1903",
+        f"`{option.name}` is {value}, which {parts} {what} don't divide",
+        here.source.span(option.name_start, option.name_start + len(option.name)),
+        f"{value} isn't a multiple of {parts}",
+        (Label(name_span(here.source, info.node), f"`{option.name}` is {value}"),),
+        notes=(f"with `split {option.name}` each device holds an equal part of every axis `{option.name}`",),
+        helps=(f"{instead}, or make `{option.name}` a multiple of {parts}, such as {(value // parts + 1) * parts}",),
+    )
+
+
+def choice(numbers: Sequence[int]) -> str:
+    """`1, 2, 4 or 8`; of many the first few and the last."""
+    shown = [str(each) for each in numbers] if len(numbers) < 8 else [*map(str, numbers[:5]), "..", str(numbers[-1])]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}".replace(", .. or", " .. or")
 
 
 # --- constants -------------------------------------------------------------------------------------------------------

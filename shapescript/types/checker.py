@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from shapescript.diagnostics.diagnostic import Diagnostic
@@ -224,7 +224,7 @@ def overridden(own: DevicesInfo | None, spec: tree.DeviceSpec | DevicesInfo) -> 
         )
     if own is None:
         return DevicesInfo(kind, numbers)
-    return DevicesInfo(kind, numbers, own.shard_params, own.split, own.node)
+    return replace(own, kind=kind, numbers=numbers)
 
 
 def _check_imports(here: Declarations, load_module: LoadModule, path: tuple[str, ...]) -> None:

@@ -67,6 +67,7 @@ CODES = {
     "E1004": "an unknown kind of device",
     "E1005": "an unknown option of devices",
     "E1006": "device numbers that can't be",
+    "E1007": "a `by` that the devices don't make",
     "E1903": "`split` of a dim that the number of devices doesn't divide",
     "E1904": "`split` of a name that is no dim",
 }

@@ -27,18 +27,35 @@ ConstantValue = int | float | bool | str
 
 @dataclass(frozen=True)
 class DevicesInfo:
-    """The `devices` line: `numbers` holds each device once, in order; empty means the one device of that kind."""
+    """The `devices` line: `numbers` holds each device once, in order; empty means the one device of that kind.
+
+    `split` are the dims of `split` lines, with their sizes beside them; `by` is how many parts `split H by 2` makes.
+    """
 
     kind: str
     numbers: tuple[int, ...] = ()
     shard_params: bool = False
     split: tuple[str, ...] = ()
     node: tree.Devices | None = None
+    by: int | None = None
+    split_sizes: tuple[Size, ...] = ()
 
     @property
     def count(self) -> int:
         """How many devices there are."""
         return max(1, len(self.numbers))
+
+    @property
+    def mesh(self) -> tuple[int, ...]:
+        """How they stand: in one line, or in a grid whose second axis has the parts of `split H by 2`."""
+        if self.by is None or self.count == 1:
+            return (self.count,)
+        return (self.count // self.by, self.by)
+
+    @property
+    def dims(self) -> dict[str, Size]:
+        """The sizes of the dims that are split, by name."""
+        return dict(zip(self.split, self.split_sizes, strict=False))
 
     def __str__(self) -> str:
         return self.kind + (f"[{' '.join(map(str, self.numbers))}]" if self.numbers else "")
