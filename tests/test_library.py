@@ -221,6 +221,29 @@ def test_recurrent_nets(kind: str) -> None:
     agree(got, peer(x)[0], by, leaves)
 
 
+FUNCTIONS = {
+    "elu(x)": torch.nn.functional.elu,
+    "mish(x)": torch.nn.functional.mish,
+    "log_sigmoid(x)": torch.nn.functional.logsigmoid,
+}
+
+
+@pytest.mark.parametrize("call", FUNCTIONS)
+def test_functions(call: str) -> None:
+    x = values(3, 4)
+    got = Program(HEAD + f"fn f(x: [b n]) -> [b n]:\n    return nn.{call}\n").call("f", x)
+    assert torch.allclose(got, FUNCTIONS[call](x), atol=1e-6)
+
+
+def test_cosine_similarity_and_upsampling() -> None:
+    x, y = values(3, 4), values(3, 4, seed=1)
+    text = HEAD + "fn f(x: [b n], y: [b n]) -> [b]:\n    return nn.cosine_similarity(x, y)\n"
+    assert torch.allclose(Program(text).call("f", x, y), torch.nn.functional.cosine_similarity(x, y), atol=1e-6)
+    text = HEAD + "fn f(x: [b c 3 4]) -> [b c 6 8]:\n    return nn.upsampled(x, 2)\n"
+    x = values(2, 3, 3, 4)
+    assert torch.equal(Program(text).call("f", x), torch.nn.functional.interpolate(x, scale_factor=2))
+
+
 def test_a_file_beside_the_program_goes_first(tmp_path: Any) -> None:
     (tmp_path / "nn.ss").write_text("fn own(x: [n]) -> [n]:\n    return x\n")
     (tmp_path / "p.ss").write_text("devices cpu\nimport nn\nfn f(x: [n]) -> [n]:\n    return nn.own(x)\n")

@@ -170,3 +170,21 @@ fn gru_cell(m: Gru[i h], hidden: [b h], x: [b 3*h]) -> ([b h], [b h]):
 fn gru(x: [b n i], m: Gru[i h], hidden: [b h]) -> ([b n h], [b h]):
     hidden, all = scan(gru_cell, m, hidden, x @ m.w_x + m.b_x, over=n)
     return all, hidden
+
+# --- functions that PyTorch has ---------------------------------------------------------------------------------------
+
+fn elu(x: [..], alpha: float = 1.0) -> [..]:
+    return where(x > 0, x, alpha * expm1(minimum(x, 0)))
+
+fn mish(x: [..]) -> [..]:
+    return x * tanh(softplus(x))
+
+fn log_sigmoid(x: [..]) -> [..]:
+    return -softplus(-x)
+
+fn cosine_similarity(x: [.. d], y: [.. d]) -> [..]:
+    return sum(x * y, over=d) / maximum(norm(x, over=d) * norm(y, over=d), 1e-8)
+
+# each pixel `by` times in both directions
+fn upsampled(x: [b c h w], by: int) -> [b c h*by w*by]:
+    return x |> repeat(b c h w -> b c h r w s, r=by, s=by) |> rearrange(b c h r w s -> b c (h r) (w s))
