@@ -10,6 +10,7 @@ import pytest
 
 from shapescript.diagnostics.diagnostic import Diagnostic
 from shapescript.editor.analysis import Analysis
+from shapescript.editor.find_names import all_occurrences
 from shapescript.editor.text import Place, Positions, edited
 from shapescript.editor.units import split
 from shapescript.placement.place import place
@@ -99,7 +100,7 @@ def test_edits_within_bodies_keep_what_is_known() -> None:
         ("over=b) ==", "over=C) =="),
         ("total = 0\n", "total = (\n"),
         ("total = (\n", "total = 0\n"),
-        ("dim H = 96      #", "dim H = 96  # wide:"),
+        ("dim H = 96  #", "dim H = 96  # wide:"),
     ]:
         assert old in text
         text = text.replace(old, new, 1)
@@ -152,3 +153,19 @@ def test_an_imported_file_that_changes(tmp_path: Path) -> None:
     (tmp_path / "nets.ss").unlink()
     assert analysis.refresh()
     assert "E0902" in [each.code for each in analysis.diagnostics()]
+
+
+def test_names_that_are_kept_are_those_of_the_text() -> None:
+    """After edits, the names of the file are those that a fresh analysis finds."""
+    random_of = random.Random(3)
+    text = DIGITS
+    analysis = Analysis(PATH, text)
+    for _ in range(60):
+        at = random_of.randrange(len(text) + 1)
+        text = text[:at] + random_of.choice(SNIPPETS) + text[at + random_of.choice([0, 0, 3]) :]
+        if random_of.random() < 0.2:
+            text = DIGITS
+        analysis.update(text)
+        ours = [(each.start, each.end, each.symbol) for each in all_occurrences(analysis)]
+        assert ours == [(each.start, each.end, each.symbol) for each in all_occurrences(Analysis(PATH, text))]
+        assert all(text[start:end] == symbol.name for start, end, symbol in ours)

@@ -26,6 +26,7 @@ from shapescript.types.typed import TypedProgram
 
 if TYPE_CHECKING:
     from shapescript.editor.lines import LineFacts
+    from shapescript.editor.symbols import Kept
 
 ReadText = Callable[[Path], str | None]
 
@@ -52,6 +53,7 @@ class Analysis:
         self.placed_now: Placed | None = None
         self.placed_before: list[Diagnostic] = []
         self.facts: Mapping[int, LineFacts] = {}
+        self.names: dict[int, Kept] = {}
         self.update(text)
 
     # --- what it gives
@@ -156,6 +158,8 @@ class Analysis:
         for name, diagnostics in checked.of_bodies.items():
             checked.of_bodies[name] = [moved(each, offset) for each in diagnostics]
         graft(earlier, new)
+        for item in earlier:
+            self.names.pop(id(item), None)
         for function, body in pairs:
             info = checked.program.functions.get(function.name)
             if info is None or info.node is not function or not checked.check_body_again(info, body):

@@ -7,10 +7,12 @@ so that a program that doesn't check yet has its names too; what a field belongs
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from shapescript.editor.analysis import Analysis
 from shapescript.editor.symbols import (
     KINDS,
+    Kept,
     NamedItem,
     Occurrence,
     Symbol,
@@ -36,10 +38,21 @@ NUMBERS = frozenset(("inf", "nan", "pi"))
 
 
 def occurrences(analysis: Analysis, item: tree.Declaration) -> list[Occurrence]:
-    """The names in a declaration, in the order of the text."""
+    """The names in a declaration, in the order of the text; kept until it or what it depends on changes."""
+    _ = analysis.typed  # what is kept belongs to one check of the file
+    body = getattr(item, "body", None)
+    kept = analysis.names.get(id(item))
+    if kept is not None and kept.item is item and kept.checked is analysis.checked and kept.body is body:
+        by = item.start - kept.start
+        if by:
+            kept.found = [replace(each, start=each.start + by, end=each.end + by) for each in kept.found]
+            kept.start = item.start
+        return kept.found
     finder = _Finder(analysis)
     finder.declaration(item)
-    return sorted(set(finder.found), key=lambda each: (each.start, each.end))
+    found = sorted(set(finder.found), key=lambda each: (each.start, each.end))
+    analysis.names[id(item)] = Kept(item, analysis.checked, body, item.start, found)
+    return found
 
 
 def all_occurrences(analysis: Analysis) -> Iterator[Occurrence]:

@@ -38,6 +38,17 @@ class Occurrence:
     node: tree.Node | None = field(default=None, compare=False)
 
 
+@dataclass
+class Kept:
+    """The names found in a declaration when it began at `start`, while its body and the check of the file are these."""
+
+    item: tree.Declaration
+    checked: object
+    body: object
+    start: int
+    found: list[Occurrence]
+
+
 NamedItem = tree.Dim | tree.Constant | tree.Model | tree.Data | tree.Function | tree.Extern | tree.Import
 KINDS: dict[type[tree.Node], str] = {
     tree.Dim: "dim",
