@@ -196,13 +196,18 @@ def perform(node: Node, step: Step, run: Run, operands: Sequence[torch.Tensor | 
     except SizeError as error:
         raise blamed("E2102", str(error), node) from error
     except (RuntimeError, MemoryError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
-        where = f"{node.name} of {show_axes(node.axes)}"
-        raise blamed("E2103", f"the memory of `{run.device}` is full at this {where}", node) from error
+        raise full_memory(node, run.device) from error
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def full_memory(node: Node, device: torch.device) -> Exception:
+    """The error of a device that has no memory left for a value."""
+    where = f"{node.name} of {show_axes(node.axes)}"
+    return blamed("E2103", f"the memory of `{device}` is full at this {where}", node)
+
+
+def is_out_of_memory(error: Exception) -> bool:
     """Whether memory is full; torch has a class of its own for a GPU's, and only words for the CPU's."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error)
 
