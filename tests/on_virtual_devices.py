@@ -6,7 +6,7 @@ For the tests of layouts. `VirtualPlace` stands in the place of a program's devi
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -24,6 +24,7 @@ from shapescript.layout.mesh import Mesh
 from shapescript.layout.policy import policy_for
 from shapescript.layout.words import SHARDED, Whole, leaves_of
 from shapescript.types.axes import Axis
+from shapescript.types.size import Size
 
 TAGS = {"model": "param", "gradients": "gradient", "optimizer": "state", "batch": "rows", "value": "rows"}
 
@@ -42,6 +43,8 @@ class Ways:
     padded: bool = False
     room: int = 0
     """More places than the batch needs, where it is padded."""
+    dims: Mapping[str, Size] = field(default_factory=dict)
+    """The sizes of split dims that are made of others."""
 
 
 GARBAGE = {"float": float("nan"), "whole": 10**6}
@@ -72,7 +75,7 @@ class OnVirtualDevices:
     def __init__(self, graph: Graph, resting: Resting, ways: Ways) -> None:
         self.ways = ways
         self.logical = graph
-        policy = policy_for(graph, ways.mesh, ways.splits, ways.shard)
+        policy = policy_for(graph, ways.mesh, ways.splits, ways.shard, ways.dims)
         self.laid: LaidGraph = lay_out(graph, ways.mesh, policy, resting, ways.padded, checked=True)
         verify_graph(self.laid.graph)
         self.devices = VirtualDevices(ways.mesh)

@@ -15,7 +15,7 @@ from shapescript.layout.mesh import Mesh
 from shapescript.layout.report import Report, report
 from shapescript.placement.kinds import Placement
 from shapescript.syntax import tree
-from shapescript.types.typed import TypedProgram
+from shapescript.types.typed import DevicesInfo, TypedProgram
 
 
 def costs(
@@ -26,13 +26,12 @@ def costs(
     Raises:
         Error, ProgramError: a dim has no value.
     """
-    devices = program.devices
-    mesh = Mesh((devices.count if devices is not None else 1,))
-    splits, shard = (devices.split, devices.shard_params) if devices is not None else ((), False)
+    devices = program.devices or DevicesInfo("cpu")
+    mesh, splits, shard = Mesh(devices.mesh), devices.split, devices.shard_params
     found: dict[str, Report | str] = {}
     for name, seen in foresee(program, kinds, path, names).items():
         if isinstance(seen, str):
             found[name] = seen
         else:
-            found[name] = report(laid_out(seen.graph, seen.border, mesh, splits, shard), seen.counts)
+            found[name] = report(laid_out(seen.graph, seen.border, mesh, splits, shard, devices.dims), seen.counts)
     return found

@@ -63,10 +63,11 @@ def place_of(devices: DevicesInfo | None, folder: Path) -> Place:
     from shapescript.controller.several_devices import SeveralDevices
     from shapescript.devices.workers.failure import UnknownDeadline
     from shapescript.devices.workers.pool import WorkerPool
+    from shapescript.layout.mesh import Mesh
 
     names = [f"{devices.kind}[{number}]" for number in devices.numbers]
     try:
-        pool = WorkerPool(names, folder=str(folder))
+        pool = WorkerPool(names, mesh=Mesh(devices.mesh), folder=str(folder))
     except UnknownDeadline as error:
         raise DeviceError(str(error)) from None
-    return SeveralDevices(pool, devices.split, devices.shard_params)
+    return SeveralDevices(pool, devices.split, devices.shard_params, devices.dims)

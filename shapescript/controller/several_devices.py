@@ -23,24 +23,35 @@ from shapescript.layout.lay_out import lay_out
 from shapescript.layout.mesh import Mesh
 from shapescript.layout.policy import batch_atoms, policy_for
 from shapescript.types.axes import Axis
+from shapescript.types.size import Size
 
 TAGS = {"model": "param", "optimizer": "state", "gradients": "gradient", "batch": "rows", "value": "whole"}
 MOST_DATASETS = 8
 
 
 class SeveralDevices:
-    """The devices of a pool of workers; `splits` are the dims of `split` lines, `shard` is `shard params`."""
+    """The devices of a pool of workers; `splits` are the dims of `split` lines, `shard` is `shard params`.
 
-    def __init__(self, pool: WorkerPool, splits: Sequence[str] = (), shard: bool = False) -> None:
+    `dims` has the sizes of split dims that are made of others.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        splits: Sequence[str] = (),
+        shard: bool = False,
+        dims: Mapping[str, Size] | None = None,
+    ) -> None:
         self.device = torch.device("cpu")
         self.pool = pool
         self.splits = tuple(splits)
         self.shard = shard
+        self.dims = dict(dims or {})
         self._datasets: OrderedDict[int, tuple[Rows, int]] = OrderedDict()
 
     def runner(self, graph: Graph, border: Border) -> Runner:
         """The workers, which get the graph as it is for one of them."""
-        return SeveralRunner(laid_out(graph, border, self.pool.mesh, self.splits, self.shard), self.pool)
+        return SeveralRunner(laid_out(graph, border, self.pool.mesh, self.splits, self.shard, self.dims), self.pool)
 
     def gather(self, columns: Rows, numbers: Order) -> Mapping[str, Somewhere]:
         """Rows of columns; the columns go to where the workers see them when they are first asked for."""
@@ -68,7 +79,14 @@ class SeveralDevices:
         self.pool.close()
 
 
-def laid_out(graph: Graph, border: Border, mesh: Mesh, splits: Sequence[str], shard: bool) -> LaidGraph:
+def laid_out(
+    graph: Graph,
+    border: Border,
+    mesh: Mesh,
+    splits: Sequence[str],
+    shard: bool,
+    dims: Mapping[str, Size] | None = None,
+) -> LaidGraph:
     """A graph as one of a mesh's devices runs it."""
     batches = batch_atoms(graph)
 
@@ -79,4 +97,4 @@ def laid_out(graph: Graph, border: Border, mesh: Mesh, splits: Sequence[str], sh
 
     tags = tuple(tag(owner, node.axes) for owner, node in zip(border.owners, graph.inputs, strict=True))
     resting = Resting(tags, border.replaces, border.names)
-    return lay_out(graph, mesh, policy_for(graph, mesh, splits, shard), resting)
+    return lay_out(graph, mesh, policy_for(graph, mesh, splits, shard, dims), resting)

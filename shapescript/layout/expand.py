@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from shapescript.ir.builder import Builder
 from shapescript.ir.graph import Graph, Node, Rewriter
-from shapescript.layout.policy import Policy, atom_of
+from shapescript.layout.policy import Policy
 from shapescript.layout.words import leaves_of
 from shapescript.ops.registry import over_axes, position_of
 from shapescript.ops.rules import number_attribute, wider
@@ -24,14 +24,14 @@ Expansion = Callable[[Builder, Node, Node], Node]
 
 def with_expansions(graph: Graph, policy: Policy) -> Graph:
     """The graph, with what goes along a split dim taken apart."""
-    dims = {atom for atoms in policy.splits for atom in atoms if atom in graph.sizes}
+    dims = policy.dims(graph.sizes)
     if not dims:
         return graph
     rewriter = Rewriter(graph)
     builder = Builder(rewriter.graph)
     for node in graph.nodes:
         expansion = EXPANSIONS.get(node.name)
-        if expansion is None or not _goes_along(node, dims):
+        if expansion is None or not _goes_along(node, policy, dims):
             rewriter.keep(node)
             continue
         with builder.at(node.span):
@@ -41,11 +41,11 @@ def with_expansions(graph: Graph, policy: Policy) -> Graph:
     return rewriter.finish()
 
 
-def _goes_along(node: Node, dims: set[str]) -> bool:
+def _goes_along(node: Node, policy: Policy, dims: set[str]) -> bool:
     axes = node.operands[0].axes
     for axis in over_axes(node.attributes):
         at = position_of(axes, axis)
-        if at is not None and any(atom_of(leaf) in dims for leaf in leaves_of(axes[at])):
+        if at is not None and any(policy.atom_of(leaf) in dims for leaf in leaves_of(axes[at])):
             return True
     return False
 

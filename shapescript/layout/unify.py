@@ -8,12 +8,12 @@ on the split parts; going back from them is a gather, and only where something a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from shapescript.ir.builder import Builder
 from shapescript.ir.graph import Graph, Node, Rewriter
-from shapescript.layout.policy import Policy, atom_of
+from shapescript.layout.policy import Policy
 from shapescript.layout.roles import is_elementwise
 from shapescript.layout.words import leaves_of
 from shapescript.types.axes import Axis
@@ -22,14 +22,19 @@ from shapescript.types.size import Size
 
 def in_parts(graph: Graph, policy: Policy) -> Graph:
     """The graph, with the parts of axes known where they are split."""
-    dims = {atom for atoms in policy.splits for atom in atoms if atom in graph.sizes}
+    dims = policy.dims(graph.sizes)
     if not dims:
         return graph
-    graph = _with_named_parts(graph, dims)
+
+    def split(axis: Axis) -> bool:
+        """Whether one of an axis's parts is a dim that is split."""
+        return bool(axis.parts) and any(policy.atom_of(leaf) in dims for leaf in leaves_of(axis))
+
+    graph = _with_named_parts(graph, split)
     rewriter = Rewriter(graph)
     builder = Builder(rewriter.graph)
     for node in graph.nodes:
-        wanted = _parted(node, dims)
+        wanted = _parted(node, split)
         if wanted is None:
             rewriter.keep(node)
             continue
@@ -51,7 +56,7 @@ def in_parts(graph: Graph, policy: Policy) -> Graph:
     return rewriter.finish()
 
 
-def _with_named_parts(graph: Graph, dims: set[str]) -> Graph:
+def _with_named_parts(graph: Graph, split: Callable[[Axis], bool]) -> Graph:
     """The graph, in which the names that a relabel gives to an axis in parts have these parts too."""
     known = {axis.name for node in graph.inputs for axis in node.axes}
     found: dict[str, Axis] = {}
@@ -60,7 +65,7 @@ def _with_named_parts(graph: Graph, dims: set[str]) -> Graph:
             for old, new in zip(node.operands[0].axes, node.axes, strict=True):
                 parts = found[old.name].parts if old.name is not None and old.name in found else old.parts
                 own = new.name is not None and new.name not in known and new.size != Size.atom(new.name)
-                if own and not new.parts and parts and _has_split_parts(replace(old, parts=parts), dims):
+                if own and not new.parts and parts and split(replace(old, parts=parts)):
                     found.setdefault(str(new.name), replace(new, parts=parts))
     if not found:
         return graph
@@ -87,7 +92,7 @@ def _substituted(value: object, found: Mapping[str, Axis]) -> object:
     return value
 
 
-def _parted(node: Node, dims: set[str]) -> tuple[list[tuple[Axis, ...]], tuple[Axis, ...]] | None:
+def _parted(node: Node, split: Callable[[Axis], bool]) -> tuple[list[tuple[Axis, ...]], tuple[Axis, ...]] | None:
     """The axes of the operands and of the result with their parts; None where nothing changes."""
     if node.op is None or node.op.roles is None or not (node.name == "contract" or is_elementwise(node)):
         return None
@@ -98,7 +103,7 @@ def _parted(node: Node, dims: set[str]) -> tuple[list[tuple[Axis, ...]], tuple[A
         held = [(axes, place) for axes, place in zip(operands, role.operands, strict=True) if place is not None]
         if role.result is not None:
             held.append((result, role.result))
-        parted = next((axes[place] for axes, place in held if _has_split_parts(axes[place], dims)), None)
+        parted = next((axes[place] for axes, place in held if split(axes[place])), None)
         if parted is None:
             continue
         for axes, place in held:
@@ -106,7 +111,3 @@ def _parted(node: Node, dims: set[str]) -> tuple[list[tuple[Axis, ...]], tuple[A
                 axes[place] = replace(axes[place], parts=parted.parts, batch=axes[place].batch or parted.batch)
                 changed = True
     return ([tuple(axes) for axes in operands], tuple(result)) if changed else None
-
-
-def _has_split_parts(axis: Axis, dims: set[str]) -> bool:
-    return bool(axis.parts) and any(atom_of(leaf) in dims for leaf in leaves_of(axis))

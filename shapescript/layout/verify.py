@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from shapescript.ir.graph import Node
 from shapescript.layout.masks import IDENTITIES, WHOLE_IDENTITIES, padded_leaves, whole_masked
-from shapescript.layout.policy import atom_of, rest_of
+from shapescript.layout.policy import rest_of
 from shapescript.layout.roles import EXTREMES, PARTIAL_KINDS, is_elementwise, leaf_roles, linear_groups
 from shapescript.layout.steps import KINDS, Step, Steps
 from shapescript.layout.words import (
@@ -41,10 +41,11 @@ def legal(node: Node, operands: Sequence[Word], result: Word) -> bool:
 
 
 def _along_a_leaf(node: Node, operands: Sequence[Word], result: Word) -> bool:
+    atoms = {word.atom for word in (*operands, result) if isinstance(word, Split)}
+    atom = atoms.pop() if len(atoms) == 1 else None
+    if atom is None:
+        return False
     for role in leaf_roles(node):
-        atom = atom_of(role.leaf)
-        if atom is None:
-            continue
         if role.word in (INDEX, OWN) or node.name == "iota":
             place = role.operands[0] if role.word == INDEX else role.result
             if place is None or place[1] != 0:
@@ -166,7 +167,7 @@ def _words(laid: Steps, number: int, step: Step) -> Iterator[str]:
     for word in splits:
         axes = step.value.axes
         held = leaves_of(axes[word.dim]) if 0 <= word.dim < len(axes) else ()
-        if not 0 <= word.leaf < len(held) or atom_of(held[word.leaf]) != word.atom:
+        if not 0 <= word.leaf < len(held) or laid.policy.atom_of(held[word.leaf]) != word.atom:
             yield f"it is split along `{word.atom}`, which it lacks there"
     if len({word.atom for word in splits}) < len(splits):
         yield "one atom is split on two mesh axes"
