@@ -25,11 +25,13 @@ void Launched(int error) {
 }
 
 void AddLaunches(py::module_& m) {
-  py::class_<Grid>(m, "Grid").def(
-      py::init([](std::int64_t threads, std::int64_t blocks, Address stream) {
-        return Grid{threads, blocks, stream};
-      }),
-      py::arg("threads"), py::arg("blocks"), py::arg("stream"));
+  py::class_<Grid>(m, "Grid")
+      .def_readonly("threads", &Grid::threads)
+      .def_readonly("blocks", &Grid::blocks)
+      .def(py::init([](std::int64_t threads, std::int64_t blocks, Address stream) {
+             return Grid{threads, blocks, stream};
+           }),
+           py::arg("threads"), py::arg("blocks"), py::arg("stream"));
   py::class_<Walk>(m, "Walk").def(
       py::init([](std::vector<std::int64_t> sizes, std::vector<std::vector<std::int64_t>> strides) {
         return Walk{std::move(sizes), std::move(strides)};

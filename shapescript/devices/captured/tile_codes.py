@@ -372,7 +372,7 @@ class Lowering:
         last: dict[tuple[int, int], int] = {}
         born: dict[tuple[int, int], int] = {}
         for at, code in enumerate(codes):
-            for value, is_dst in self._touched(code):
+            for value in self._touched(code):
                 key = self._key(value, code)
                 if key not in first:
                     first[key], born[key] = at, code.loop
@@ -394,9 +394,8 @@ class Lowering:
             free += [slots[key] for key in leaving.get(at, ())]
         return [self._encoded(code, slots) for code in codes]
 
-    def _touched(self, code: _Code) -> list[tuple[Value, bool]]:
-        found = [(each, False) for each in (code.a, code.b, code.c) if isinstance(each, Value)]
-        return [*found, (code.dst, True)] if code.dst is not None else found
+    def _touched(self, code: _Code) -> list[Value]:
+        return [each for each in (code.a, code.b, code.c, code.dst) if isinstance(each, Value)]
 
     def _key(self, value: Value, code: _Code) -> tuple[int, int]:
         """A value of a place is made anew in each stage."""
