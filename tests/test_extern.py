@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 import shapescript
@@ -95,7 +96,7 @@ extern fn away(x: [b D]) -> [b D] = "bend.away"
 extern fn drop(x: [b D]) -> [b D] = "bend.drop"
 
 fn bent(m: M, x: [b D]) -> []:
-    return sum(bend(x * m.v, m.w) + away(m.v * x), over=[b D])
+    return sum(bend(x * m.v, m.w) + away(stop_gradient(m.v * x)), over=[b D])
 
 fn dropped(m: M, x: [b D]) -> []:
     return sum(drop(x * m.v), over=[b D])
@@ -103,6 +104,12 @@ fn dropped(m: M, x: [b D]) -> []:
 fn slope(m: M, x: [b D]) -> ([], Grads[M]):
     l, g = value_and_grad(bent, m, x)
     return l, g
+
+fn lost(m: M, x: [b D]) -> []:
+    return sum(away(m.v * x), over=[b D])
+
+fn lost_slope(m: M, x: [b D]) -> Grads[M]:
+    return grad(lost, m, x)
 
 fn drop_slope(m: M, x: [b D]) -> ([], Grads[M]):
     l, g = value_and_grad(dropped, m, x)
@@ -134,6 +141,14 @@ def test_its_gradient_is_torchs(tmp_path: Path) -> None:
         torch.testing.assert_close(found, loss.detach())
         torch.testing.assert_close(g.w, w.grad)
         torch.testing.assert_close(g.v, v.grad)
+
+
+def test_code_that_leaves_torch_has_no_gradient_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "bend.py").write_text(BEND)
+    (tmp_path / "bent.ss").write_text(BENT)
+    with shapescript.load(tmp_path / "bent.ss") as bent:
+        with pytest.raises(shapescript.RunError, match=r"(?s)E2115.*`bend.away` gives what torch didn't follow"):
+            bent.lost_slope(bent.M(seed=0), torch.ones(2, 3))
 
 
 def test_it_draws_the_same_for_its_gradient_and_anew_at_the_next_call(tmp_path: Path) -> None:

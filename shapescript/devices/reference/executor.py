@@ -29,7 +29,7 @@ from shapescript.devices.reference import (  # noqa: F401  (they fill the table)
     lowering_reductions,
     lowering_shapes,
 )
-from shapescript.devices.reference.lowering import LOWERINGS, PythonProblem, Run, Step, ValueProblem
+from shapescript.devices.reference.lowering import LOWERINGS, GradientProblem, PythonProblem, Run, Step, ValueProblem
 from shapescript.devices.reference.lowering_collectives import end_along
 from shapescript.devices.transport import Transport
 from shapescript.diagnostics.diagnostic import Diagnostic, Label, ProgramError
@@ -191,6 +191,8 @@ def perform(node: Node, step: Step, run: Run, operands: Sequence[torch.Tensor | 
         return step(run, *operands)
     except ValueProblem as problem:
         raise blamed("E2101", str(problem), node) from problem
+    except GradientProblem as problem:
+        raise blamed("E2115", str(problem), node) from problem
     except PythonProblem as problem:
         raise blamed("E2114", str(problem), node) from problem.__cause__
     except SizeError as error:

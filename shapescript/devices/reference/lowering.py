@@ -28,6 +28,10 @@ class PythonProblem(Exception):
     """Python code that raised; its cause is the exception, and the executor adds the place in the program."""
 
 
+class GradientProblem(Exception):
+    """A value of Python code that can't be differentiated; the executor adds the place in the program."""
+
+
 @dataclass(frozen=True)
 class Run:
     """What is known of one run: the batch's counts, where it runs, the random key, and the end of the collectives.

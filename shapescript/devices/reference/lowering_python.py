@@ -6,7 +6,7 @@ draws are those of the run's call and its place in the program, the same again w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 import torch
@@ -14,6 +14,7 @@ import torch
 from shapescript.devices.dtypes import dtype_of
 from shapescript.devices.python_draws import epoch_key, seed_example, seeded
 from shapescript.devices.reference.lowering import (
+    GradientProblem,
     PythonProblem,
     Run,
     Shape,
@@ -76,7 +77,7 @@ def extern(node: Node, static: Mapping[str, int]) -> Step:
 
 @lowers("extern_gradient")
 def extern_gradient(node: Node, static: Mapping[str, int]) -> Step:
-    """What torch's autograd gives for one operand; zero where the result doesn't depend on it."""
+    """What torch's autograd gives for one operand; zero where the result depends on others alone."""
     call = Call(node)
     at = node.attributes["of"]
     assert isinstance(at, int)
@@ -84,17 +85,22 @@ def extern_gradient(node: Node, static: Mapping[str, int]) -> Step:
     def step(run: Run, *operands: torch.Tensor) -> torch.Tensor:
         *given, dy = operands
         with torch.enable_grad():
-            by = given[at].detach().requires_grad_()
-            given[at] = by
+            given = [each.detach().requires_grad_() if each.is_floating_point() else each for each in given]
+            followed = [each for each in given if each.requires_grad]
             result = call(run, *given)
-            if not result.requires_grad:  # the code left torch, or doesn't use it
-                return torch.zeros_like(by)
-            try:
-                found = torch.autograd.grad(result, by, dy.to(result.dtype), allow_unused=True)[0]
-            except Exception as error:
-                raise PythonProblem(
-                    f"the gradient of `{call.target}` raised {type(error).__name__}: {error}"
-                ) from error
-        return torch.zeros_like(by) if found is None else found.detach()
+            found: Sequence[torch.Tensor | None] = [None]
+            if result.requires_grad:
+                try:
+                    found = torch.autograd.grad(result, followed, dy.to(result.dtype), allow_unused=True)
+                except Exception as error:
+                    raise PythonProblem(
+                        f"the gradient of `{call.target}` raised {type(error).__name__}: {error}"
+                    ) from error
+        if all(each is None for each in found):
+            raise GradientProblem(
+                f"`{call.target}` gives what torch didn't follow from its arguments, so it can't be differentiated"
+            )
+        own = found[next(place for place, each in enumerate(followed) if each is given[at])]
+        return torch.zeros_like(given[at]) if own is None else own.detach()
 
     return step
