@@ -37,7 +37,7 @@ fn main(data: Dataset[E]):
     for batch in data |> batches(64):
         print("<b>", step(mut m, mut opt, batch))
 """
-VOID = {"meta", "br", "path"}
+VOID = {"meta", "br"}
 
 
 class Balanced(HTMLParser):
