@@ -93,8 +93,9 @@ class PlanBuilder {
         Scatter{std::move(dims), AccessOf(x), AccessOf(index), AccessOf(result), step, count});
   }
   void Random_(std::int32_t node, bool fixed, std::int32_t draw, std::int32_t buffer,
-               std::int32_t call, std::uint32_t place, Ref rows, Ref others, Ref bound) {
-    Put(node, fixed, Random{static_cast<Draw>(draw), buffer, call, place, rows, others, bound});
+               std::int32_t call, std::uint32_t place, Ref rows, Ref others, Ref bound, Ref first) {
+    Put(node, fixed,
+        Random{static_cast<Draw>(draw), buffer, call, place, rows, others, bound, first});
   }
   void Check_(std::int32_t node, bool fixed, std::int32_t kind, std::vector<Ref> dims,
               const py::tuple& in, Ref count) {
@@ -103,6 +104,11 @@ class PlanBuilder {
   void Call_(std::int32_t node, bool fixed, std::vector<std::int32_t> reads,
              std::vector<std::int32_t> writes) {
     Put(node, fixed, Call{std::move(reads), std::move(writes)});
+  }
+
+  void AllReduce_(std::int32_t node, bool fixed, std::int32_t mesh_axis, std::int32_t combine,
+                  std::vector<std::int32_t> ins, std::vector<std::int32_t> outs) {
+    Put(node, fixed, AllReduce{mesh_axis, combine, std::move(ins), std::move(outs)});
   }
 
   std::shared_ptr<const Plan> plan() const { return plan_; }
@@ -135,11 +141,19 @@ class Executor {
   explicit Executor(int threads) : threads_(threads) {}
 
   std::unique_ptr<Bound> Bind(const PlanBuilder& builder, std::vector<std::int64_t> sizes,
-                              const std::string& isa) {
+                              const std::string& isa, const std::vector<py::capsule>& collectives) {
     const KernelTable* kernels = isa.empty() ? &Kernels() : KernelsNamed(isa.c_str());
     if (kernels == nullptr)
       throw std::invalid_argument("this machine hasn't the instructions of `" + isa + "`");
-    return std::make_unique<Bound>(builder.plan(), std::move(sizes), *kernels, threads_.count());
+    std::vector<const ShapescriptCollectives*> tables;
+    for (const py::capsule& each : collectives) {
+      if (each.name() == nullptr || std::string(each.name()) != SHAPESCRIPT_COLLECTIVES_CAPSULE) {
+        throw std::invalid_argument("a capsule isn't a table of collectives");
+      }
+      tables.push_back(each.get_pointer<const ShapescriptCollectives>());
+    }
+    return std::make_unique<Bound>(builder.plan(), std::move(sizes), *kernels, threads_.count(),
+                                   tables);
   }
   int Prepare(Bound& bound, const py::function& call) {
     const std::function<bool(int)> back = WithGil(call);
@@ -205,7 +219,8 @@ PYBIND11_MODULE(_executor, module) {
       .def("scatter", &PlanBuilder::Scatter_)
       .def("random", &PlanBuilder::Random_)
       .def("check", &PlanBuilder::Check_)
-      .def("call", &PlanBuilder::Call_);
+      .def("call", &PlanBuilder::Call_)
+      .def("all_reduce", &PlanBuilder::AllReduce_);
   py::class_<Bound>(module, "Bound")
       .def("address",
            [](const Bound& bound, std::int32_t buffer) {
@@ -215,7 +230,10 @@ PYBIND11_MODULE(_executor, module) {
   py::class_<Executor>(module, "Executor")
       .def(py::init<int>())
       .def_property_readonly("threads", &Executor::threads)
-      .def("bind", &Executor::Bind)
+      .def("bind", &Executor::Bind, py::arg("plan"), py::arg("sizes"), py::arg("kernels"),
+           py::arg("collectives") = std::vector<py::capsule>(),
+           "`collectives` are tables of collectives.h, one for each axis of the mesh; the caller "
+           "keeps them.")
       .def("prepare", &Executor::Prepare)
       .def("run", &Executor::Run)
       .def("profile", &Executor::Profile);

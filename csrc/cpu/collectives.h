@@ -27,9 +27,9 @@ struct ShapescriptCollectives {
   void* self;
   int32_t rank;
   int32_t count;
-  // Combines `buffers[i]`, of `lengths[i]` values, over the devices in the order of the ranks, in
-  // place; one launch.
-  int32_t (*all_reduce)(void* self, void* const* buffers, const int64_t* lengths,
+  // Combines `ins[i]`, of `lengths[i]` values, over the devices in the order of the ranks, into
+  // `outs[i]`, which may be the same memory; one launch.
+  int32_t (*all_reduce)(void* self, void* const* ins, void* const* outs, const int64_t* lengths,
                         int32_t buffer_count, int32_t element, int32_t combine);
   // `out` is the parts of all devices one after another: device i's has `bytes[i]` bytes.
   int32_t (*all_gather)(void* self, const void* in, void* out, const int64_t* bytes);

@@ -17,6 +17,11 @@ std::int64_t Now() {
       .count();
 }
 
+class NothingStep : public Step {
+ public:
+  bool Run(const Context&) override { return true; }
+};
+
 }  // namespace
 
 Memory::Memory(std::size_t bytes)
@@ -63,6 +68,8 @@ Touched TouchedBy(const Work& work) {
       touched = {{of.in.buffer}, {}};
     } else if constexpr (std::is_same_v<Of, Call>) {
       touched = {of.reads, of.writes};
+    } else if constexpr (std::is_same_v<Of, AllReduce>) {
+      touched = {of.ins, of.outs};
     }
   };
   std::visit(visit, work);
@@ -70,13 +77,20 @@ Touched TouchedBy(const Work& work) {
 }
 
 Bound::Bound(std::shared_ptr<const Plan> plan, std::vector<std::int64_t> sizes,
-             const KernelTable& kernels, int threads)
+             const KernelTable& kernels, int threads,
+             std::span<const ShapescriptCollectives* const> collectives)
     : plan_(std::move(plan)),
       sizes_(std::move(sizes)),
       own_(plan_->buffers.size()),
       now_(plan_->buffers.size()) {
-  const Binding binding{*plan_, Table(sizes_), kernels, threads};
+  const Binding binding{*plan_, Table(sizes_), kernels, threads, collectives};
   for (const Instruction& instruction : plan_->instructions) {
+    const Emptiness emptiness = EmptinessOf(instruction.work, binding);
+    if (emptiness != Emptiness::kNone) {
+      steps_.push_back(emptiness == Emptiness::kNothing ? std::make_unique<NothingStep>()
+                                                        : std::unique_ptr<Step>());
+      continue;
+    }
     steps_.push_back(std::visit(
         [&](const auto& work) -> std::unique_ptr<Step> {
           if constexpr (std::is_same_v<std::decay_t<decltype(work)>, Call>) {

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives.h"
 #include "kernels.hpp"
 #include "plan.hpp"
 #include "threads.hpp"
@@ -82,6 +83,7 @@ struct Binding {
   Table sizes;
   const KernelTable& kernels;
   int threads;
+  std::span<const ShapescriptCollectives* const> collectives;  // by mesh axis
   std::int64_t length(std::int32_t buffer) const { return sizes[plan.buffers[buffer].length]; }
   std::int64_t width(std::int32_t buffer) const { return WidthOf(plan.buffers[buffer].element); }
 };
@@ -95,6 +97,12 @@ std::unique_ptr<Step> Bind(const Gather& work, const Binding& binding);
 std::unique_ptr<Step> Bind(const Scatter& work, const Binding& binding);
 std::unique_ptr<Step> Bind(const Random& work, const Binding& binding);
 std::unique_ptr<Step> Bind(const Check& work, const Binding& binding);
+std::unique_ptr<Step> Bind(const AllReduce& work, const Binding& binding);
+
+// How an instruction is done for sizes some of which are 0: as always, not at all, or by the caller
+// (what is over no places at all is seldom, and has rules of its own).
+enum class Emptiness { kNone, kNothing, kCall };
+Emptiness EmptinessOf(const Work& work, const Binding& binding);
 
 // The buffers that an instruction reads and writes.
 struct Touched {
@@ -110,7 +118,8 @@ struct Timing {
 class Bound {
  public:
   Bound(std::shared_ptr<const Plan> plan, std::vector<std::int64_t> sizes,
-        const KernelTable& kernels, int threads);
+        const KernelTable& kernels, int threads,
+        std::span<const ShapescriptCollectives* const> collectives = {});
 
   // Where a buffer of the plan's own lies; null for inputs and outputs.
   std::byte* address(std::int32_t buffer) const { return own_[static_cast<std::size_t>(buffer)]; }

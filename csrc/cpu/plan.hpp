@@ -139,13 +139,15 @@ struct Scatter {
 
 enum class Draw : std::int32_t { kUniform, kNormal, kInteger };
 
-// rows x others numbers drawn at `place`; `rows` is -1 without a batch axis.
+// rows x others numbers drawn at `place`; `rows` is -1 without a batch axis. `first` is the number
+// of the first row in the whole value; without one (-1) it is the key's.
 struct Random {
   Draw draw;
   std::int32_t buffer;
   std::int32_t call;  // the buffer of the key
   std::uint32_t place;
   Ref rows, others, bound;
+  Ref first = -1;
 };
 
 enum class CheckKind : std::int32_t { kRange, kFinite };
@@ -163,8 +165,16 @@ struct Call {
   std::vector<std::int32_t> reads, writes;
 };
 
-using Work =
-    std::variant<Elementwise, Product, Move, Fill, Iota, Gather, Scatter, Random, Check, Call>;
+// Values combined over the devices of a mesh axis, as one launch; outs[i] becomes the combined
+// ins[i].
+struct AllReduce {
+  std::int32_t mesh_axis;
+  std::int32_t combine;  // as collectives.h numbers it
+  std::vector<std::int32_t> ins, outs;
+};
+
+using Work = std::variant<Elementwise, Product, Move, Fill, Iota, Gather, Scatter, Random, Check,
+                          Call, AllReduce>;
 
 struct Instruction {
   std::int32_t node;  // of the graph, for errors and profiles

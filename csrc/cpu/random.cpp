@@ -30,13 +30,16 @@ class RandomStep : public Step {
         others_(binding.sizes[work.others]),
         bound_(work.bound >= 0 ? static_cast<std::uint64_t>(
                                      std::max<std::int64_t>(1, binding.sizes[work.bound]))
-                               : 1) {}
+                               : 1),
+        first_(work.first >= 0 ? binding.sizes[work.first] : -1) {}
 
   bool Run(const Context& context) override {
     T* out = reinterpret_cast<T*>(context.buffers[buffer_]);
     const auto call =
         static_cast<std::uint32_t>(*reinterpret_cast<const std::int64_t*>(context.buffers[call_]));
-    const std::uint32_t first = by_row_ ? context.key.first_row : 0;
+    const std::uint32_t own =
+        first_ >= 0 ? static_cast<std::uint32_t>(first_) : context.key.first_row;
+    const std::uint32_t first = by_row_ ? own : 0;
     for (std::int64_t row = 0; row < rows_; ++row) {
       for (std::int64_t i = 0; i < others_; ++i) {
         *out++ = One(Philox(
@@ -71,6 +74,7 @@ class RandomStep : public Step {
   bool by_row_;
   std::int64_t rows_, others_;
   std::uint64_t bound_;
+  std::int64_t first_;  // -1: the key's
 };
 
 }  // namespace

@@ -179,6 +179,7 @@ PYBIND11_MODULE(_transport, module) {
            py::arg("element"), py::arg("kind"))
       .def("all_to_all", &AllToAll, py::arg("in_"), py::arg("gives"), py::arg("out"),
            py::arg("takes"), py::arg("longest"))
+      .def("explain", &Group::Explain, "Raises what made a function of the table fail.")
       .def(
           "capsule",
           [](Group& group) { return py::capsule(group.table(), SHAPESCRIPT_COLLECTIVES_CAPSULE); },

@@ -2,10 +2,11 @@
 // combines the slice that is its own, and copies the result out. Every device of the group calls
 // the same functions in the same order.
 //
-// Memory of a group: a meeting point; two slots for each device, used in turn; one place for
-// results. A value longer than a slot goes in pieces. A slot that was written before one meeting is
-// read before the next, so with two in turn one meeting is enough for what needs no common result.
-// Nobody spins unless every worker has a core of its own.
+// Memory of a group: a meeting point, with what each device is about to do; two slots for each
+// device, used in turn; one place for results. A value longer than a slot goes in pieces. A slot
+// that was written before one meeting is read before the next, so with two in turn one meeting is
+// enough for what needs no common result. Where devices turn out to do different things, all of
+// them stop: `Mismatch`. Nobody spins unless every worker has a core of its own.
 
 #pragma once
 
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collectives.h"
@@ -26,6 +28,16 @@ struct Meeting {
   alignas(64) Word arrived;
   alignas(64) Word epoch;  // goes up when all have arrived; those who wait sleep on it
   Word sleeping;
+  // A number for what a device is about to do, kind, element and lengths, for each of its two
+  // slots.
+  alignas(64) std::atomic<std::uint64_t> doing[2][kMostWorkers];
+};
+
+// The devices of a group don't call the same functions in the same order.
+struct Mismatch : std::runtime_error {
+  explicit Mismatch(std::uint32_t other)
+      : std::runtime_error("the devices are about to combine different values: device " +
+                           std::to_string(other) + " of the group isn't where this one is") {}
 };
 
 class Group {
@@ -47,6 +59,7 @@ class Group {
         rank_(rank),
         count_(count),
         spins_(spin ? kSpins : 0) {
+    if (count > kMostWorkers) throw std::invalid_argument("too many devices");
     if (rank >= count || at % 4096 != 0 || at + Bytes(count) > memory_->size()) {
       throw std::invalid_argument("the group doesn't fit into the memory");
     }
@@ -87,6 +100,13 @@ class Group {
     }
   }
 
+  // Throws what made a function of the table fail.
+  void Explain() const {
+    if (link_->ended()) throw Ended();
+    if (mismatch_ >= 0) throw Mismatch(static_cast<std::uint32_t>(mismatch_));
+    throw std::invalid_argument("no such element, or no such way to combine");
+  }
+
   // Combines the ins[i] of all devices, of lengths[i] values, into outs[i], which may be the same
   // memory. Each device's values are multiplied by its `weight` first.
   template <class T>
@@ -95,12 +115,13 @@ class Group {
                  double weight = 1.0) {
     std::int64_t total = 0;
     for (const std::int64_t length : lengths) total += length;
+    const std::uint64_t doing = Doing(kReduces, kind * 64 + sizeof(T), lengths);
     const std::int64_t most = kSlot / sizeof(T);
     Pieces<T> in(ins, lengths);
     Pieces<T> out(outs, lengths);
     for (std::int64_t begin = 0; begin < total; begin += most) {
       const std::int64_t size = std::min(most, total - begin);
-      T* own = NextSlot<T>();
+      T* own = NextSlot<T>(doing);
       in.ForEach(size, [&](T* values, std::int64_t at, std::int64_t length) {
         if (weight == 1.0) {
           std::memcpy(own + at, values, length * sizeof(T));
@@ -108,7 +129,7 @@ class Group {
           Scale(own + at, values, length, weight);
         }
       });
-      Meet();
+      MeetAlike(doing);
       if (size * sizeof(T) <= kSmall) {
         out.ForEach(size, [&](T* values, std::int64_t at, std::int64_t length) {
           Combine(
@@ -135,9 +156,10 @@ class Group {
   void AllGather(const std::byte* in, std::byte* out, std::span<const std::int64_t> bytes) {
     const std::int64_t longest = *std::max_element(bytes.begin(), bytes.end());
     const std::int64_t most = kSlot;
+    const std::uint64_t doing = Doing(kGathers, 0, bytes);
     for (std::int64_t begin = 0; begin < longest; begin += most) {
-      Copy(NextSlot<std::byte>(), in + begin, std::min(most, bytes[rank_] - begin));
-      Meet();
+      Copy(NextSlot<std::byte>(doing), in + begin, std::min(most, bytes[rank_] - begin));
+      MeetAlike(doing);
       std::byte* to = out + begin;
       for (std::uint32_t rank = 0; rank < count_; ++rank) {
         Copy(to, Slot<std::byte>(rank), std::min(most, bytes[rank] - begin));
@@ -153,14 +175,15 @@ class Group {
                      ShapescriptCombine kind) {
     const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());
     const std::int64_t most = SharePerDevice() / sizeof(T);
+    const std::uint64_t doing = Doing(kScatters, kind * 64 + sizeof(T), lengths);
     for (std::int64_t begin = 0; begin < longest; begin += most) {
-      T* own = NextSlot<T>();
+      T* own = NextSlot<T>(doing);
       const T* from = in + begin;
       for (std::uint32_t rank = 0; rank < count_; ++rank) {
         Copy(own + rank * most, from, std::min(most, lengths[rank] - begin));
         from += lengths[rank];
       }
-      Meet();
+      MeetAlike(doing);
       const std::int64_t size = std::min(most, lengths[rank_] - begin);
       if (size > 0) {
         const std::int64_t at = rank_ * most;
@@ -177,14 +200,15 @@ class Group {
   void AllToAll(const std::byte* in, std::span<const std::int64_t> gives, std::byte* out,
                 std::span<const std::int64_t> takes, std::int64_t longest) {
     const std::int64_t most = SharePerDevice();
+    const std::uint64_t doing = Doing(kExchanges, 0, {&longest, 1});
     for (std::int64_t begin = 0; begin < longest; begin += most) {
-      std::byte* own = NextSlot<std::byte>();
+      std::byte* own = NextSlot<std::byte>(doing);
       const std::byte* from = in + begin;
       for (std::uint32_t rank = 0; rank < count_; ++rank) {
         Copy(own + rank * most, from, std::min(most, gives[rank] - begin));
         from += gives[rank];
       }
-      Meet();
+      MeetAlike(doing);
       std::byte* to = out + begin;
       for (std::uint32_t rank = 0; rank < count_; ++rank) {
         Copy(to, Slot<std::byte>(rank) + rank_ * most, std::min(most, takes[rank] - begin));
@@ -238,11 +262,36 @@ class Group {
     return static_cast<std::int64_t>(kSlot / count_ / 64 * 64);
   }
 
+  enum Kind : std::uint64_t { kReduces = 1, kGathers, kScatters, kExchanges };
+
+  // A number that says what is done, which is the same on all devices if they do the same (FNV-1a).
+  static std::uint64_t Doing(Kind kind, std::uint64_t how, std::span<const std::int64_t> lengths) {
+    std::uint64_t number = 0xcbf29ce484222325U;
+    const auto add = [&](std::uint64_t more) { number = (number ^ more) * 0x100000001b3U; };
+    add(kind);
+    add(how);
+    for (const std::int64_t length : lengths) add(static_cast<std::uint64_t>(length));
+    return number;
+  }
+
+  // The own slot whose turn it is; says what the device is about to do.
   template <class T>
-  T* NextSlot() {
+  T* NextSlot(std::uint64_t doing) {
     turn_ ^= 1U;
+    meeting_->doing[turn_][rank_].store(doing, std::memory_order_relaxed);
     return Slot<T>(rank_);
   }
+
+  // Meets, and sees to it that all devices do the same.
+  void MeetAlike(std::uint64_t doing) {
+    Meet();
+    for (std::uint32_t rank = 0; rank < count_; ++rank) {
+      if (meeting_->doing[turn_][rank].load(std::memory_order_relaxed) == doing) continue;
+      mismatch_ = static_cast<std::int32_t>(rank);
+      throw Mismatch(rank);
+    }
+  }
+
   template <class T>
   T* Slot(std::uint32_t rank) const {
     return reinterpret_cast<T*>(slots_ + kSlot * (2 * rank + turn_));
@@ -259,12 +308,13 @@ class Group {
       return 2;
     }
   }
-  static std::int32_t TableReduce(void* self, void* const* buffers, const std::int64_t* lengths,
-                                  std::int32_t count, std::int32_t element, std::int32_t combine) {
+  static std::int32_t TableReduce(void* self, void* const* ins, void* const* outs,
+                                  const std::int64_t* lengths, std::int32_t count,
+                                  std::int32_t element, std::int32_t combine) {
     return Status([&] {
       const auto size = static_cast<std::size_t>(count);
       WithElement(element, [&]<class T>(T) {
-        static_cast<Group*>(self)->AllReduce<T>({buffers, size}, {buffers, size}, {lengths, size},
+        static_cast<Group*>(self)->AllReduce<T>({ins, size}, {outs, size}, {lengths, size},
                                                 static_cast<ShapescriptCombine>(combine));
       });
     });
@@ -294,6 +344,7 @@ class Group {
   std::uint32_t count_;
   int spins_;
   std::uint32_t turn_ = 0;
+  std::int32_t mismatch_ = -1;  // the device that did something else
   Meeting* meeting_ = nullptr;
   std::byte* slots_ = nullptr;
   std::byte* result_ = nullptr;

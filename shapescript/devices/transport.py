@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -27,6 +27,12 @@ class Sent:
         self.launches += 1
         self.values += values
         self.bytes += values * size
+
+    def include(self, more: Sent) -> None:
+        """What was sent besides."""
+        self.launches += more.launches
+        self.values += more.values
+        self.bytes += more.bytes
 
 
 class Transport(Protocol):
@@ -52,3 +58,14 @@ class Transport(Protocol):
 
     def along(self, mesh_axis: int) -> Transport:
         """This device's end along another axis of the mesh."""
+
+
+@runtime_checkable
+class InMemory(Protocol):
+    """An end whose collectives code in C++ may call: the table of csrc/cpu/collectives.h."""
+
+    def capsule(self) -> object:
+        """The table, as a capsule; it is good while this object is there."""
+
+    def explain(self) -> None:
+        """Raises what made a function of the table fail."""

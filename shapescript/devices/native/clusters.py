@@ -1,7 +1,8 @@
 """Fusion: nodes that go over the same space become one cluster, and so one pass over memory.
 
 Takes a graph; gives `Clusters`: what each node is done with, and the units of work in an order in which each stands
-after what it needs. A unit is a cluster of kernels on tiles, or a single other node.
+after what it needs. A unit is a cluster of kernels on tiles, or a single other node, or the all-reduces of one launch.
+Collectives stay in the program's order: every device must come to them in the same one, whatever its executor.
 
 A node joins the cluster of an operand where both have the same space, and where nothing that it needs besides waits for
 that cluster. A cluster's space has outer dims and inner ones, along which its reductions run; what a reduction gives
@@ -26,9 +27,12 @@ LONGEST_ROW = 16384
 """Up to how many places of a row a cluster keeps in registers."""
 
 
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+
+
 @dataclass(eq=False)
 class Unit:
-    """Work that is done at once: a cluster's nodes, or a single node."""
+    """Work that is done at once: a cluster's nodes, a single node, or the all-reduces of one launch."""
 
     number: int
     nodes: list[Node]
@@ -70,29 +74,21 @@ class Clusters:
         self._seen: dict[int, tuple[Node, AxisMapping]] = {}
         self._before: dict[int, int] = {}  # the units that one needs, as bits
         self._count = 0
+        self._after: dict[int, int] = {}  # a collective's unit and that of the collective before it
+        self._collective: Unit | None = None
         self._fixed = fixed_nodes(graph)
         for node in graph.nodes:
             if node.op is None or (self.source(node)[0] is not node and node.number not in checked):
                 continue
             kernel = self.kernels.get(node.number)
-            launch = self._launch_before(node)
-            if launch is not None:
-                self._put(node, launch)
+            if node.name in COLLECTIVES:
+                self._place_collective(node)
             elif kernel is None:
                 self._put(node, Unit(self._next(), [], node.number in self._fixed))
             elif kernel.shape == "each":
                 self._place_each(node)
             else:
                 self._place_along(node, kernel)
-
-    def _launch_before(self, node: Node) -> Unit | None:
-        """The all-reduces that stand side by side before one of the same launch, and go as one."""
-        before = self.graph.nodes[node.number - 1] if node.name == "all_reduce" and node.number else None
-        if before is None or before.name != "all_reduce":
-            return None
-        unit = self.unit_of[before.number]
-        same = before.attributes["launch"] == node.attributes["launch"]
-        return unit if same and self._may_join(node, unit) and unit.number not in self._operand_units(node) else None
 
     def source(self, node: Node) -> tuple[Node, AxisMapping]:
         """The node whose value this one shows, and its axes."""
@@ -135,7 +131,9 @@ class Clusters:
         return found
 
     def _needed(self, unit: Unit) -> set[int]:
-        return {number for node in unit.nodes for number in self._operand_units(node)} - {unit.number}
+        found = {number for node in unit.nodes for number in self._operand_units(node)} - {unit.number}
+        before = self._after.get(unit.number)
+        return found if before is None else found | {before}
 
     def _bits(self, units: Iterable[int]) -> int:
         found = 0
@@ -145,7 +143,8 @@ class Clusters:
 
     def _put(self, node: Node, unit: Unit) -> None:
         """Makes a node part of a unit, new or old."""
-        bits = self._bits(self._operand_units(node) - {unit.number}) & ~(1 << unit.number)
+        needed = self._operand_units(node) | ({self._after[unit.number]} if unit.number in self._after else set())
+        bits = self._bits(needed - {unit.number}) & ~(1 << unit.number)
         if unit.number not in self.units:
             self.units[unit.number] = unit
             self._before[unit.number] = bits
@@ -162,12 +161,22 @@ class Clusters:
             if before >> number & 1:
                 self._before[other] = before | bits
 
-    def _may_join(self, node: Node, cluster: Unit) -> bool:
+    def _may_join(self, node: Node, cluster: Cluster) -> bool:
         """Whether nothing else that the node needs waits for the cluster."""
         if cluster.fixed != (node.number in self._fixed):
             return False
         others = self._operand_units(node) - {cluster.number}
         return all(not self._before[other] >> cluster.number & 1 for other in others)
+
+    def _place_collective(self, node: Node) -> None:
+        """A collective stands after the one before it; an all-reduce of the same launch joins that."""
+        last = self._collective
+        if last is None or not _of_one_launch(last.nodes[0], node):
+            unit = Unit(self._next(), [], False)
+            if last is not None:
+                self._after[unit.number] = last.number
+            self._collective = last = unit
+        self._put(node, last)
 
     # --- each place by itself
 
@@ -364,6 +373,12 @@ class Clusters:
             return False
         self._put(node, cluster)
         return True
+
+
+def _of_one_launch(node: Node, other: Node) -> bool:
+    if node.name != "all_reduce" or other.name != "all_reduce":
+        return False
+    return node.attributes["launch"] == other.attributes["launch"]
 
 
 def static_length(sizes: Iterable[Size], known: Mapping[str, int]) -> int | None:

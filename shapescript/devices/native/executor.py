@@ -5,12 +5,13 @@ a plan once; for each set of counts the plan gets its sizes and its memory once,
 allocates nothing but what its outputs need: memory of outputs that nobody holds any more is used again.
 
 An operation without a kernel is called from C++ as the reference executor does it, and so is one that found a wrong
-value: its own words tell what is wrong. Where an axis has no places at all, the reference executor runs the graph.
+value: its own words tell what is wrong. So is what goes over no places at all, as an empty part of a batch has them.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 import weakref
@@ -29,10 +30,10 @@ from shapescript.devices.native.sizes import UnfitSize, value_of
 from shapescript.devices.native.views import View
 from shapescript.devices.profile import Work, current_profile
 from shapescript.devices.random_key import RandomKey
-from shapescript.devices.reference.executor import Executor, blamed, perform
+from shapescript.devices.reference.executor import blamed, full_memory, is_out_of_memory, perform
 from shapescript.devices.reference.lowering import LOWERINGS, Run, Step, whole_number
 from shapescript.devices.reference.lowering_collectives import end_along
-from shapescript.devices.transport import Transport
+from shapescript.devices.transport import InMemory, Sent, Transport
 from shapescript.ir.graph import Graph, Node
 from shapescript.types.size import SizeError
 
@@ -51,6 +52,7 @@ class Bound:
     own: dict[int, torch.Tensor] = field(default_factory=dict)
     spare: list[list[torch.Tensor]] = field(default_factory=list)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
+    sent: Sent = field(default_factory=Sent)
 
 
 class NativeExecutor:
@@ -72,14 +74,14 @@ class NativeExecutor:
         self.kernels = kernels
         _blas()
         self.threads = threads_of(threads)
-        self.lowered: Lowered = lower(graph, replaces)
+        self._ends = ends_of(graph, transport)
+        self.lowered: Lowered = lower(graph, replaces, combines=bool(self._ends))
         self._input_dtypes = [dtype_of(node.element) for node in graph.inputs]
         self._output_dtypes = [dtype_of(node.element) for node in graph.outputs]
-        self._bound: dict[tuple[tuple[str, int], ...], Bound | None] = {}
+        self._bound: dict[tuple[tuple[str, int], ...], Bound] = {}
         self._versions = 0
         self._steps: dict[int, Step] = {}
         self._turn = threading.Lock()  # one run at a time: a plan's memory is one run's
-        self._reference: Executor | None = None
 
     @property
     def fallbacks(self) -> list[str]:
@@ -105,15 +107,28 @@ class NativeExecutor:
         """
         if len(inputs) != len(self._input_dtypes):
             raise ValueError(f"the graph has {len(self._input_dtypes)} inputs, and {len(inputs)} are given")
+        counts = counts or {}
         with self._turn:
-            return self._run(inputs, counts or {}, key or RandomKey(), given_up)
+            try:
+                return self._run(inputs, counts, key or RandomKey(), given_up)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                raise full_memory(self._largest(counts), self.device) from error
+
+    def _largest(self, counts: Mapping[str, int]) -> Node:
+        """The node with the most values, which is to blame where memory is full."""
+        known = {**self.graph.sizes, **counts}
+
+        def values(node: Node) -> int:
+            return math.prod(axis.size.evaluate(known) for axis in node.axes)
+
+        return max((node for node in self.graph.nodes if node.op is not None), key=values)
 
     def _run(
         self, inputs: Sequence[torch.Tensor], counts: Mapping[str, int], key: RandomKey, given_up: Collection[int]
     ) -> list[torch.Tensor]:
         bound = self._of_counts(counts)
-        if bound is None:
-            return self._by_reference().run(inputs, counts, key)
         if not 0 <= key.call < WORD or not 0 <= key.first_row < WORD:
             raise ValueError(f"the call {key.call} or the row {key.first_row} of a random draw doesn't fit in 32 bits")
         given = [
@@ -139,12 +154,14 @@ class NativeExecutor:
             profile.add(self.works, timings)
         if failed >= 0:
             caller.tell(failed)
+        if self.transport is not None:
+            self.transport.sent.include(bound.sent)
         return outputs
 
     # --- what is known for some counts
 
-    def _of_counts(self, counts: Mapping[str, int]) -> Bound | None:
-        """The plan with memory for these counts; None where an axis has no places."""
+    def _of_counts(self, counts: Mapping[str, int]) -> Bound:
+        """The plan with memory for these counts."""
         asked = tuple(sorted(counts.items()))
         if asked in self._bound:
             found = self._bound.pop(asked)
@@ -156,13 +173,12 @@ class NativeExecutor:
             del self._bound[next(iter(self._bound))]
         return found
 
-    def _bind(self, counts: Mapping[str, int]) -> Bound | None:
+    def _bind(self, counts: Mapping[str, int]) -> Bound:
         known = {**self.graph.sizes, **counts}
         for node in self.graph.nodes:
             for axis in node.axes:
                 try:
-                    if axis.size.evaluate(known) == 0:
-                        return None
+                    axis.size.evaluate(known)
                 except SizeError as error:
                     raise blamed("E2102", str(error), node) from error
         for cut in self.lowered.cuts:
@@ -177,7 +193,13 @@ class NativeExecutor:
                 raise
             raise blamed("E2102", str(error), error.node) from error
         self._versions += 1
-        bound = Bound(self.threads.bind(self.lowered.plan, numbers, self.kernels), self._versions, known)
+        tables = [end.capsule() for end in self._ends]
+        bound = Bound(self.threads.bind(self.lowered.plan, numbers, self.kernels, tables), self._versions, known)
+        for launch in self.lowered.launches:
+            lengths = [math.prod(axis.size.evaluate(known) for axis in node.axes) for node in launch]
+            widths = [dtype_of(node.element).itemsize for node in launch]
+            together = Sent(1, sum(lengths), sum(n * width for n, width in zip(lengths, widths, strict=True)))
+            bound.sent.include(together)
         bound.shapes = [tuple(axis.size.evaluate(known) for axis in node.axes) for node in self.graph.outputs]
         bound.spare = [[] for _ in bound.shapes]
         caller = _Caller(self, bound, [], [], RandomKey())
@@ -185,11 +207,6 @@ class NativeExecutor:
         if failed >= 0:
             caller.tell(failed)
         return bound
-
-    def _by_reference(self) -> Executor:
-        if self._reference is None:
-            self._reference = Executor(self.graph, self.device, self.transport)
-        return self._reference
 
     # --- outputs
 
@@ -255,9 +272,13 @@ class _Caller:
     def call(self, instruction: int) -> bool:
         """Does an operation that has no kernel; keeps what it raises."""
         try:
-            called = self.executor.lowered.calls[instruction]
+            lowered = self.executor.lowered
+            called = lowered.calls.get(instruction)
             with torch.no_grad():
-                self._call(called)
+                if called is not None:
+                    self._call(called)
+                else:
+                    self._by_reference(lowered.instructions[instruction])
             return True
         except BaseException as problem:
             self.problem = problem
@@ -265,7 +286,7 @@ class _Caller:
 
     def _call(self, called: Called) -> None:
         run = self._run()
-        if len(called.nodes) > 1:  # all-reduces of one launch
+        if called.nodes[0].name == "all_reduce":  # those of one launch
             given = [self._tensor(view).contiguous() for (view,) in called.operands]
             first = called.nodes[0]
             combined = end_along(run, first).all_reduce(given, str(first.attributes["kind"]))
@@ -276,12 +297,39 @@ class _Caller:
             made = self.executor._perform(node, [self._tensor(view) for view in operands], run)
             self._tensor(result).copy_(made)
 
+    def _by_reference(self, instruction: Instruction) -> None:
+        """An instruction over no places, by the operations that it is made of."""
+        lowered, run = self.executor.lowered, self._run()
+        own = {node.number for node in instruction.nodes}
+        known: dict[int, torch.Tensor] = {}
+
+        def value(node: Node) -> torch.Tensor:
+            found = known.get(node.number)
+            if found is None:
+                view = lowered.views.get(node.number)
+                if view is not None and node.number not in own:
+                    found = self._tensor(view)
+                else:
+                    found = self.executor._perform(node, [value(operand) for operand in node.operands], run)
+                known[node.number] = found
+            return found
+
+        made = [
+            (view, value(node).clone())
+            for node in instruction.nodes
+            if (view := lowered.views.get(node.number)) is not None and view.buffer in instruction.writes
+        ]
+        for view, tensor in made:
+            self._tensor(view).copy_(tensor)
+
     def tell(self, instruction: int) -> None:
         """Raises what went wrong: what a call raised, or what the reference executor says of the values."""
         if self.problem is not None:
             raise self.problem
         lowered = self.executor.lowered
         node = lowered.instructions[instruction].node
+        if lowered.instructions[instruction].kind == "all_reduce":
+            self.executor._ends[whole_number(node.attributes["mesh_axis"], self._run())].explain()
         operands = [self._tensor(lowered.views[operand.number]) for operand in node.operands]
         with torch.no_grad():
             self.executor._perform(node, operands, self._run())
@@ -317,6 +365,8 @@ class _Caller:
         of = self.executor.lowered.draft.buffers[buffer]
         dtype = dtype_of_name(of.element)
         count = value_of(of.length, self.bound.sizes)
+        if count == 0:
+            return torch.empty(0, dtype=dtype)
         memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(self.bound.native.address(buffer))
         return torch.frombuffer(memory, dtype=dtype, count=count)
 
@@ -332,6 +382,16 @@ def work_of(instruction: Instruction) -> Work:
         return Work("", "", kind, operations)
     span = spans[-1]
     return Work(f"{span.source.name}:{span.line}", span.source.line(span.line).strip(), kind, operations)
+
+
+def ends_of(graph: Graph, transport: Transport | None) -> list[InMemory]:
+    """This device's end along each axis of the mesh, where all of them have functions in C++; else none."""
+    axes = [number for node in graph.nodes if isinstance(number := node.attributes.get("mesh_axis"), int)]
+    if transport is None or not axes:
+        return []
+    ends = [transport.along(axis) for axis in range(max(axes) + 1)]
+    found = [end for end in ends if isinstance(end, InMemory)]
+    return found if len(found) == len(ends) else []
 
 
 def dtype_of_name(name: str) -> torch.dtype:

@@ -1,7 +1,8 @@
 """Lowers a graph to a plan: instructions over numbered buffers.
 
 Takes a graph after the passes; gives `Lowered`. Values that are only looked at otherwise (broadcast, permuted, cut)
-are views of the buffer below them. An operation without a kernel becomes a call of the reference executor's.
+are views of the buffer below them. An operation without a kernel becomes a call of the reference executor's. Values
+that devices combine go to their transport's functions in C++ where it has any.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from shapescript.devices.native.views import View, merged, plain, rearrangement,
 from shapescript.devices.reference.lowering import over_position
 from shapescript.ir.graph import Graph, Node
 from shapescript.types.size import Size
+
+COMBINES = {"sum": 0, "max": 1, "min": 2}
+"""As csrc/cpu/collectives.h numbers them."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +52,30 @@ class Lowered:
     key_buffer: int
     inputs: list[int]
     replaced: dict[int, int]
+    launches: list[tuple[Node, ...]]
 
 
-def lower(graph: Graph, replaces: Mapping[int, int] | None = None, kernels: Mapping[str, int] | None = None) -> Lowered:
+def lower(
+    graph: Graph,
+    replaces: Mapping[int, int] | None = None,
+    kernels: Mapping[str, int] | None = None,
+    combines: bool = False,
+) -> Lowered:
     """The plan of a graph; `replaces` are outputs that may take the memory of an input.
 
-    `kernels` are those of another device by name; the plan is C++'s own only without them.
+    `kernels` are those of another device by name; the plan is C++'s own only without them. `combines` says that the
+    devices' values are combined in C++; else the transport is called for that.
     """
-    return _Lowering(graph, replaces or {}, kernels).lower()
+    return _Lowering(graph, replaces or {}, kernels, combines).lower()
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, replaces: Mapping[int, int], kernels: Mapping[str, int] | None) -> None:
+    def __init__(
+        self, graph: Graph, replaces: Mapping[int, int], kernels: Mapping[str, int] | None, combines: bool
+    ) -> None:
         self.graph = graph
+        self.combines = combines
+        self.launches: list[tuple[Node, ...]] = []
         self.replaces = replaces
         self.kernels = _executor.kernel_numbers() if kernels is None else dict(kernels)
         self.checked = {node.number: node for node in graph.nodes if moves.is_checked(node)}
@@ -94,6 +109,7 @@ class _Lowering:
             self.key_buffer,
             inputs,
             replaced,
+            self.launches,
         )
 
     # --- what is needed
@@ -170,8 +186,11 @@ class _Lowering:
             nodes: Sequence[Node] = unit.nodes
         else:
             nodes = unit.nodes
+            if unit.nodes[0].name == "all_reduce":
+                self._all_reduce(unit.nodes)
+                return
             if own_mapping(unit.nodes[0]) is None:
-                self._single(unit.nodes[0], unit)
+                self._single(unit.nodes[0], unit.fixed)
         for node in nodes:
             if node.number not in self.checked:
                 continue
@@ -179,7 +198,7 @@ class _Lowering:
             if not moves.check(self.draft, node, view, unit.fixed):
                 self._call(node, [view], unit.fixed)
 
-    def _single(self, node: Node, unit: Unit) -> None:
+    def _single(self, node: Node, fixed: bool) -> None:
         if node.name == "constant":
             return
         if node.name == "random_key":
@@ -192,15 +211,40 @@ class _Lowering:
             return
         if node.name == "rearrange":
             return
-        if len(unit.nodes) > 1:
-            self._launch(unit)
-            return
         views = [self.view_of(operand) for operand in node.operands]
         if node.name == "contract" and is_product(node):
-            self.views[node.number] = lower_product(self.draft, node, views, unit.fixed)
+            self.views[node.number] = lower_product(self.draft, node, views, fixed)
             return
-        made = moves.lower_move(self.draft, node, views, unit.fixed)
-        self.views[node.number] = made if made is not None else self._call(node, views, unit.fixed)
+        made = moves.lower_move(self.draft, node, views, fixed)
+        self.views[node.number] = made if made is not None else self._call(node, views, fixed)
+
+    def _all_reduce(self, nodes: Sequence[Node]) -> None:
+        """The all-reduces of one launch, those of one element as one instruction."""
+        views = [self.view_of(node.operands[0]) for node in nodes]
+        results = [self.draft.buffer(node.element, [axis.size for axis in node.axes], False) for node in nodes]
+        self.views.update((node.number, result) for node, result in zip(nodes, results, strict=True))
+        reads, writes = [view.buffer for view in views], [result.buffer for result in results]
+        if not self.combines:
+            number = len(self.draft.instructions)
+            instruction = self.draft.put(nodes[0], "call", "call", (reads, writes), reads, writes, False)
+            instruction.nodes = tuple(nodes)
+            self.draft.calls[number] = Called(tuple(nodes), tuple((view,) for view in views), tuple(results))
+            return
+        self.launches.append(tuple(nodes))
+        for at, (node, view) in enumerate(zip(nodes, views, strict=True)):
+            sizes = [axis.size for axis in node.axes]
+            if not view.contiguous or _length(sizes) != self.draft.buffers[view.buffer].length:
+                into = self.draft.buffer(node.element, sizes, False)
+                self.draft.copy(node, view, into, False)
+                reads[at] = into.buffer
+        elements = [self.draft.buffers[buffer].element for buffer in reads]
+        for element in dict.fromkeys(elements):
+            own = [at for at, each in enumerate(elements) if each == element]
+            ins, outs = [reads[at] for at in own], [writes[at] for at in own]
+            first = nodes[own[0]]
+            arguments = (first.attributes["mesh_axis"], COMBINES[str(first.attributes["kind"])], ins, outs)
+            instruction = self.draft.put(first, "all_reduce", "all_reduce", arguments, ins, outs, False)
+            instruction.nodes = tuple(nodes[at] for at in own)
 
     def _call(self, node: Node, views: Sequence[View], fixed: bool) -> View:
         result = self.draft.buffer(node.element, [axis.size for axis in node.axes], fixed)
@@ -209,19 +253,6 @@ class _Lowering:
         self.draft.put(node, "call", "call", (reads, [result.buffer]), reads, [result.buffer], fixed)
         self.draft.calls[number] = Called((node,), (tuple(views),), (result,))
         return result
-
-    def _launch(self, unit: Unit) -> None:
-        """Several all-reduces as one call."""
-        operands = [(self.view_of(node.operands[0]),) for node in unit.nodes]
-        results = [
-            self.draft.buffer(node.element, [axis.size for axis in node.axes], unit.fixed) for node in unit.nodes
-        ]
-        reads, writes = [view.buffer for (view,) in operands], [view.buffer for view in results]
-        number = len(self.draft.instructions)
-        made = self.draft.put(unit.nodes[0], "call", "call", (reads, writes), reads, writes, unit.fixed)
-        made.nodes = tuple(unit.nodes)
-        self.draft.calls[number] = Called(tuple(unit.nodes), tuple(operands), tuple(results))
-        self.views.update({node.number: view for node, view in zip(unit.nodes, results, strict=True)})
 
     # --- ends
 

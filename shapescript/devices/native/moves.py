@@ -72,6 +72,12 @@ def _iota(draft: Draft, node: Node, views: Sequence[View], fixed: bool) -> View 
 def _draw(draft: Draft, node: Node, views: Sequence[View], fixed: bool) -> View | None:
     if node.element.name not in NUMBERS:
         return None
+    first = ZERO
+    if "whole" in node.attributes:
+        found = _first_row(node)
+        if found is None:
+            return None
+        first = found
     at = next((i for i, axis in enumerate(node.axes) if axis.batch), None)
     sizes = _sizes(node)
     order = list(range(len(sizes)))
@@ -88,9 +94,23 @@ def _draw(draft: Draft, node: Node, views: Sequence[View], fixed: bool) -> View 
         -1 if at is None else draft.table.ref(sizes[at], node),
         draft.table.ref(others, node),
         bound,
+        draft.table.ref(first, node) if "whole" in node.attributes else -1,
     )
     draft.put(node, "random", "random", arguments, [views[0].buffer], [made.buffer], fixed)
     return made.permuted([order.index(i) for i in range(len(sizes))], sizes)
+
+
+def _first_row(node: Node) -> Size | None:
+    """Where the rows of a device's part of a draw begin; None where it isn't whole rows of the batch axis."""
+    whole = axes_of(node, "whole")
+    dims, leaves, firsts = (node.attributes[name] for name in ("dims", "leaves", "firsts"))
+    at = next((i for i, axis in enumerate(whole) if axis.batch), None)
+    if dims == ():
+        return ZERO
+    if at is None or dims != (at,) or leaves != (0,) or whole[at].parts:
+        return None
+    assert isinstance(firsts, tuple) and isinstance(firsts[0], Size)
+    return firsts[0]
 
 
 def _flip(draft: Draft, node: Node, views: Sequence[View], fixed: bool) -> View | None:

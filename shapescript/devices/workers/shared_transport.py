@@ -70,6 +70,10 @@ class SharedTransport(FlatTransport):
         """The table of csrc/cpu/collectives.h, for code in C++; it is good while this object is there."""
         return self.group.capsule()
 
+    def explain(self) -> None:
+        """Raises what made a function of the table fail."""
+        self.group.explain()
+
     def reduce_flat(self, tensors: Sequence[torch.Tensor], kind: str, weight: float | None) -> list[torch.Tensor]:
         """Each device combines a slice of all."""
         if kind not in KINDS:

@@ -65,6 +65,7 @@ def start_workers(devices: Sequence[str], mesh: Mesh, path: Sequence[str], deadl
     lifeline, held = os.pipe()
 
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    environment["SHAPESCRIPT_THREADS"] = str(threads)
     environment["PYTHONUNBUFFERED"] = "1"  # what an `extern fn` prints isn't lost when the worker is ended
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # an idle thread must leave its core to the other workers
     launches = []
