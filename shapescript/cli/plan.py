@@ -137,6 +137,9 @@ def cost_lines(name: str, found: Report) -> Iterator[str]:
         for node in found.pending:
             if node.span in here:
                 yield f"      {show_axes(node.axes)} is a partial sum, added when it is looked at"
+    for each in found.sendings:
+        if each.communication.span is None:
+            yield f"  sends {show_sending(each)}, which belongs to no line"
     for span, total in sorted(found.by_line.items(), key=lambda item: item[0].start):
         yield f"  {called(span)}: {show_total(total)}"
     launches = f"{found.total.launches} launch{'es' if found.total.launches != 1 else ''}"

@@ -11,7 +11,7 @@ The atoms of a controller function's axes have values that tensors' shapes tell;
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -170,6 +170,10 @@ class HostDomain:
             raise problem("E2111", "one number is looked at, and this tensor has more", span)
         number: int | float | bool = value.data.item()
         return number
+
+    def blamed(self, span: Span) -> AbstractContextManager[None]:
+        """An operation of the controller's is over before anyone asks."""
+        return nullcontext()
 
     @contextmanager
     def repeated(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ from shapescript.layout.policy import atom_of
 from shapescript.layout.shards import label_of
 from shapescript.layout.steps import SENT, Conversion, Step, Steps
 from shapescript.layout.words import (
+    SHARDED,
     WHOLE_WORD,
     Layout,
     Partial,
@@ -317,8 +318,8 @@ def _scatter(emitter: Emitter, step: Step, operands: list[Node]) -> Node:
 def _best(emitter: Emitter, step: Step, operands: list[Node]) -> Node:
     """The greatest or least of a part that may be empty, though the whole isn't."""
     gone = places_over(Tensor(step.value.operands[0].axes), step.value.attributes)
-    split = [word for word in emitter.split_of(step, 0) if word.dim in gone]
-    if not split:
+    words = emitter.laid.steps[step.operands[0]].layout
+    if SHARDED not in words and not any(isinstance(word, Split) and word.dim in gone for word in words):
         return _plain(emitter, step, operands)
     count = Size.of(1)
     for axis in over_axes(step.value.attributes):

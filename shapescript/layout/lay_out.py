@@ -7,7 +7,8 @@ Takes a differentiated, simplified logical graph, a mesh, a policy and how input
    partial greatest values and their `maximum`;
 2. a leaf of the op's index space that the policy splits: operands that have it are split, and so is the result,
    or it is partial where the leaf is gone;
-3. elementwise on shards of parameters, their state and their gradients: sharded; their sum over all axes: partial;
+3. elementwise on shards of parameters, their state and their gradients: sharded; their sum, greatest or least over all
+   axes: partial;
 4. else whole.
 
 Conversions are made when first asked for and kept; a completed version of a value hides the partial one, so that a
@@ -27,7 +28,16 @@ from shapescript.layout.laid import LaidGraph, Resting
 from shapescript.layout.masks import with_masks
 from shapescript.layout.mesh import Mesh
 from shapescript.layout.policy import Policy, Splittable, batch_atoms, rest_of
-from shapescript.layout.roles import EXTREMES, MOVES, PARTIAL_KINDS, LeafRole, is_elementwise, leaf_roles, linear_groups
+from shapescript.layout.roles import (
+    EXTREMES,
+    MOVES,
+    PARTIAL_KINDS,
+    REDUCED_SHARDS,
+    LeafRole,
+    is_elementwise,
+    leaf_roles,
+    linear_groups,
+)
 from shapescript.layout.shards import parameter_space
 from shapescript.layout.steps import Conversion, Step, Steps, kind_of, live_steps, reordered
 from shapescript.layout.unify import in_parts
@@ -119,14 +129,15 @@ class Layouter:
         span = node.span
         partial = [m for m, word in enumerate(layout) if isinstance(word, Partial)]
         if partial:
-            # A partial sum that goes on through a linear op is blamed on the line that made it partial.
+            # A partial sum that goes on through a linear op is blamed on the line that made it partial, the last of
+            # several: what it is added to was there already.
             made = [
-                self.laid.steps[number].span
+                number
                 for number in operands
                 if isinstance(self.laid.steps[number].layout[partial[0]], Partial)
                 and not self._kept_first(self.laid.steps[number])
             ]
-            span = made[0] if made else span
+            span = self.laid.steps[max(made)].span if made else span
         self._add(Step(node, tuple(operands), layout, None, span))
         root = self._viewed(node)
         if root is not None:
@@ -263,13 +274,13 @@ class Layouter:
         return self.uses[node.number] == 1
 
     def _on_shards(self, node: Node, mesh_axis: int, seen: Sequence[Word]) -> Choice | None:
-        """Elementwise on shards, or their sum."""
+        """Elementwise on shards, or their sum, greatest or least."""
         if not self.policy.shard or mesh_axis != 0:
             return None
-        if node.name == "sum" and not node.axes and node.operands[0].axes:
+        if node.name in REDUCED_SHARDS and not node.axes and node.operands[0].axes:
             operand = node.operands[0]
             if self._is_shard(operand, seen[0]):
-                return [SHARDED], SUMMED
+                return [SHARDED], REDUCED_SHARDS[node.name]
         if not node.axes or not is_elementwise(node):
             return None
         full = [same_axes(operand.axes, node.axes) for operand in node.operands]

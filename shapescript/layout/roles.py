@@ -31,6 +31,9 @@ MOVES = {"again", "relabel", "rearrange", "slice", "pad", "negate", "refine", "s
 EXTREMES: dict[str, Word] = {"maximum": Partial("max"), "minimum": Partial("min")}
 """Ops that may work on partial greatest or least values."""
 
+REDUCED_SHARDS: dict[str, Word] = {"sum": Partial("sum"), "max": Partial("max"), "min": Partial("min")}
+"""What a reduction over all axes of a sharded value gives."""
+
 REDUCTIONS = {"sum": SUM, "max": MAX, "min": MIN}
 BY_PLACE = {"relabel", "slice", "pad", "concat"}
 """Ops whose roles are of places, so that an axis that stands twice is known by where it stands."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from shapescript.ir.graph import Node
 from shapescript.layout.masks import IDENTITIES, WHOLE_IDENTITIES, padded_leaves, whole_masked
 from shapescript.layout.policy import rest_of
-from shapescript.layout.roles import EXTREMES, PARTIAL_KINDS, is_elementwise, leaf_roles, linear_groups
+from shapescript.layout.roles import EXTREMES, PARTIAL_KINDS, REDUCED_SHARDS, is_elementwise, leaf_roles, linear_groups
 from shapescript.layout.steps import KINDS, Step, Steps
 from shapescript.layout.words import (
     SHARDED,
@@ -68,8 +68,8 @@ def _in_a_linear_group(node: Node, operands: Sequence[Word], result: Word) -> bo
 
 
 def _on_shards(node: Node, operands: Sequence[Word], result: Word) -> bool:
-    if node.name == "sum" and not node.axes:
-        return list(operands) == [SHARDED] and result == SUMMED
+    if node.name in REDUCED_SHARDS and not node.axes:
+        return list(operands) == [SHARDED] and result == REDUCED_SHARDS[node.name]
     if result != SHARDED or not node.axes:
         return False
     if node.name == "broadcast":

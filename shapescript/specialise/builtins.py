@@ -120,9 +120,10 @@ def _total(a: Arithmetic, gradients: Value, span: Span | None = None) -> TensorV
     tensors = {path: slots[name] for path, slots, name in named_tensors(gradients)}
     if not tensors:
         return a.domain.constant(0.0, NONNEG)
+    # All of the greatest values before the first is looked at: over several devices they then travel together.
+    all_greatest = {path: _largest(a, tensor) for path, tensor in tensors.items()}  # type: ignore[arg-type]
     greatest: TensorValue | None = None
-    for path, tensor in tensors.items():
-        own = _largest(a, tensor)  # type: ignore[arg-type]
+    for path, own in all_greatest.items():
         if span is not None:
             own = a.domain.emit("require_finite", (own,), {"what": f"the gradient of `{path}`"}, span)
         greatest = own if greatest is None else a.of("maximum", greatest, own)

@@ -55,6 +55,9 @@ class Domain(Protocol):
             ProgramError: it isn't known in this domain.
         """
 
+    def blamed(self, span: Span) -> AbstractContextManager[None]:
+        """Within it, operations that have no text of their own belong to this one."""
+
     def repeated(self) -> AbstractContextManager[None]:
         """What is made within it is computed again where a gradient needs it, and isn't kept till then."""
 

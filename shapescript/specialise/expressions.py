@@ -444,7 +444,8 @@ def builtin(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Va
     if found is None:
         message = f"`{use.name}` can't run while a function is compiled for a device"
         raise problem("E2116", message, frame.span(expr))
-    return found(ev, frame, use, expr)
+    with ev.domain.blamed(frame.span(expr)):
+        return found(ev, frame, use, expr)
 
 
 def extern_arguments(ev: Evaluator, frame: Frame, use: ExternUse) -> list[Value]:

@@ -8,7 +8,7 @@ introduces gets an axis of a name that no other has.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from shapescript.ir.builder import Builder, Operand
 from shapescript.ir.graph import Graph, Node
@@ -117,6 +117,10 @@ class TraceDomain:
             ("a `float` argument stays open, so that another value compiles nothing anew; a tensor is open too",),
             ("choose place by place with `where(c, a, b)`, or hand in a `bool`, which is known",),
         )
+
+    def blamed(self, span: Span) -> AbstractContextManager[None]:
+        """New nodes without a span get this one."""
+        return self.builder.at(span)
 
     @contextmanager
     def repeated(self) -> Iterator[None]:
