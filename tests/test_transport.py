@@ -185,6 +185,23 @@ def test_a_device_that_waits_for_another_in_vain_is_let_go() -> None:
     assert not thread.is_alive() and len(caught) == 1
 
 
+def test_devices_that_do_different_things_all_stop() -> None:
+    def different(device: int, end: SharedTransport) -> torch.Tensor:
+        given = [torch.ones(4)] if device == 0 else [torch.ones(2), torch.ones(2)]
+        with pytest.raises(RuntimeError, match="the devices are about to combine different values: device"):
+            end.all_reduce(given)
+        return torch.ones(1)
+
+    Devices(Mesh((2,))).run(different)
+
+    def kinds(device: int, end: SharedTransport) -> torch.Tensor:
+        with pytest.raises(RuntimeError, match="isn.t where this one is"):
+            end.all_reduce([torch.ones(4)], "sum" if device == 0 else "max")
+        return torch.ones(1)
+
+    Devices(Mesh((3,))).run(kinds)
+
+
 def test_commands_come_in_order_whatever_their_length() -> None:
     """More than fit into the ring, to readers of different speed."""
     assert native is not None

@@ -390,7 +390,7 @@ def ends_of(graph: Graph, transport: Transport | None) -> list[InMemory]:
     if transport is None or not axes:
         return []
     ends = [transport.along(axis) for axis in range(max(axes) + 1)]
-    found = [end for end in ends if isinstance(end, InMemory)]
+    found: list[InMemory] = [end for end in ends if isinstance(end, InMemory)]
     return found if len(found) == len(ends) else []
 
 
