@@ -1,7 +1,7 @@
 """A machine without a GPU for the captured executor: its kernels run on the CPU, and what is recorded is a list.
 
-What is recorded isn't done, and a replay does the same launches with the same addresses and numbers as were recorded, as
-a CUDA graph does: a value that should be read from memory and was taken over as a number shows.
+What is recorded isn't done, and a replay does the same launches with the same addresses and numbers as were recorded,
+as a CUDA graph does: a value that should be read from memory and was taken over as a number shows.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Gives `Place`, what the controller's domain stands on, and `OneDevice`. `several
 from __future__ import annotations
 
 from typing import Protocol
+from weakref import WeakSet
 
 import torch
 
@@ -42,6 +43,7 @@ class OneDevice:
 
     def __init__(self, device: torch.device | str) -> None:
         self.device = torch.device(device)
+        self._made: WeakSet[LocalRunner] = WeakSet()
         try:
             executor_name(self.device)
         except UnknownExecutor as error:
@@ -49,10 +51,14 @@ class OneDevice:
 
     def runner(self, graph: Graph, border: Border) -> Runner:
         """An executor."""
-        return LocalRunner(make_executor(graph, self.device, replaces=border.replaces))
+        made = LocalRunner(make_executor(graph, self.device, replaces=border.replaces))
+        self._made.add(made)
+        return made
 
     def finish(self) -> None:
-        """All is done at once."""
+        """A GPU may still be at work; else all is done at once."""
+        for runner in list(self._made):
+            runner.finish()
 
     def close(self) -> None:
         """Nothing is held."""

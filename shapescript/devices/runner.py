@@ -72,3 +72,9 @@ class LocalRunner:
         """The outputs."""
         here = [each if isinstance(each, torch.Tensor) else each.fetch() for each in inputs]
         return self.executor.run(here, counts, key, given_up)
+
+    def finish(self) -> None:
+        """Waits for what is still being done, and raises what it met."""
+        finish = getattr(self.executor, "finish", None)
+        if finish is not None:
+            finish()

@@ -94,10 +94,23 @@ class _Code:
     dst: Value | None = None
     a: Operand | None = None
     b: Operand | None = None
-    c: int | Operand | None = None
+    c: Operand | _Raw | None = None
     raw_a: int = 0
     loop: int = -1
     stage: int = -1
+
+
+@dataclass
+class _Stage:
+    """One going through the row: the codes so far, those of the loop, and what each has made."""
+
+    codes: list[_Code]
+    row_made: set[int]
+    inside: list[_Code]
+    fresh: set[int]
+    loop: int
+    stage: int
+    by_row: bool
 
 
 @dataclass
@@ -213,12 +226,12 @@ class Lowering:
         return self._each(f"{name}.{element}", *given)
 
     def _plain_reduction(self, name: str, element: str, x: Operand) -> Value:
-        op, start = PLAIN_REDUCTIONS[name]
-        if start is None:
-            if element == "i64":
-                start = LEAST if name == "max" else GREATEST
-            else:
-                start = -INFINITY if name == "max" else INFINITY
+        op, neutral = PLAIN_REDUCTIONS[name]
+        start: float = 0 if neutral is None else neutral
+        if neutral is None and element == "i64":
+            start = LEAST if name == "max" else GREATEST
+        elif neutral is None:
+            start = -INFINITY if name == "max" else INFINITY
         return self._reduced(f"{op}.{element}", self._constant(start, element), x)
 
     def _shifted(self, element: str, x: Operand) -> tuple[Value, Value, Value]:
@@ -272,34 +285,18 @@ class Lowering:
             inside: list[_Code] = []
             fresh = kept_made if self.kept else set[int]()
 
-            def need(
-                operand: Operand, loop: int, stage: int = stage, inside: list[_Code] = inside, fresh: set[int] = fresh
-            ) -> None:
-                if not isinstance(operand, Value):
-                    return
-                if not operand.full or not by_row:
-                    if operand.number not in row_made:
-                        row_made.add(operand.number)
-                        for each in self._operands(operand):
-                            need(each, -1, stage, inside, fresh)
-                        codes.append(self._code(operand, -1, -1))
-                elif operand.number not in fresh:
-                    fresh.add(operand.number)
-                    for each in self._operands(operand):
-                        need(each, loop, stage, inside, fresh)
-                    inside.append(self._code(operand, loop, -1 if self.kept else stage))
-
+            about = _Stage(codes, row_made, inside, fresh, loops, -1 if self.kept else stage, by_row)
             here = [each for each in reductions if each.values[0].stage == stage + 1]
             for reduction in here:
                 for value, number in zip(reduction.values, reduction.begin, strict=True):
                     codes.append(_Code(self.ops["copy"], value, number))
             for reduction in here:
-                need(reduction.source, loops)
+                self._need(reduction.source, about)
                 inside.append(self._taken(reduction, loops, -1 if self.kept else stage))
             if stage == last:
                 stores = []
                 for number, (operand, at_places) in enumerate(zip(stored, full, strict=True)):
-                    need(operand, loops)
+                    self._need(operand, about)
                     name = "store" if at_places else "store_row"
                     loop = loops if at_places and by_row else -1
                     where = stage if at_places and by_row and not self.kept else -1
@@ -316,6 +313,22 @@ class Lowering:
                 codes.append(self._combined(reduction))
             codes += after
         return codes
+
+    def _need(self, operand: Operand, about: _Stage) -> None:
+        """Makes a value, and what it needs, where it isn't there."""
+        if not isinstance(operand, Value):
+            return
+        at_places = operand.full and about.by_row
+        there = about.fresh if at_places else about.row_made
+        if operand.number in there:
+            return
+        there.add(operand.number)
+        for each in self._operands(operand):
+            self._need(each, about)
+        if at_places:
+            about.inside.append(self._code(operand, about.loop, about.stage))
+        else:
+            about.codes.append(self._code(operand, -1, -1))
 
     def _used(self, stored: Sequence[Operand], ends: Mapping[int, Reduction]) -> set[int]:
         """The values that the results need."""
