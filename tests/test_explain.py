@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,23 @@ def test_an_unknown_code() -> None:
         explain("E9999")
     with pytest.raises(NoExplanation):
         explain("../../README")
+
+
+def test_the_wrong_program_is_shown_with_the_checkers_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "E0301"]) == 0
+    plain = capsys.readouterr().out
+    assert "    devices cpu\n" in plain and "\x1b" not in plain
+    assert plain.count("error[E0301]: ") == 1 and "--> program.ss:4:" in plain
+    assert main(["explain", "--color", "always", "E0301"]) == 0
+    coloured = capsys.readouterr().out
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured).replace("`", "") == plain.replace("# ", "").replace("`", "")
+    assert "\x1b[1;31merror[E0301]" in coloured
+
+
+@pytest.mark.parametrize("code", codes())
+def test_explain_shows_every_page_whole(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", code]) == 0
+    shown = capsys.readouterr().out
+    checked = code not in WHILE_RUNNING and code != RENTED
+    assert (f"[{code}]: " in shown) == checked
+    assert explain(code).programs[1].text.splitlines()[-1] in shown

@@ -142,19 +142,6 @@ def stubs(arguments: argparse.Namespace) -> int:
     return status
 
 
-def explain(arguments: argparse.Namespace) -> int:
-    """Prints the page of a code."""
-    from shapescript.diagnostics.explain import NoExplanation
-    from shapescript.diagnostics.explain import explain as explanation_of
-
-    try:
-        page = explanation_of(arguments.code)
-    except NoExplanation as error:
-        raise UsageError(str(error)) from error
-    sys.stdout.write(page.text)
-    return 0
-
-
 def doctor(arguments: argparse.Namespace) -> int:
     """Says what is installed and found."""
     print(f"shapescript  {__version__}")

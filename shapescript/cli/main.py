@@ -11,7 +11,7 @@ from shapescript import __version__
 from shapescript.cli.plan import plan
 from shapescript.cli.rented import rent_options
 from shapescript.cli.tools import SUMMARY as TOOLS_SUMMARY
-from shapescript.cli.tools import TOOLS, add_tools
+from shapescript.cli.tools import TOOLS, add_tools, later
 from shapescript.cli.usage import UsageError
 from shapescript.diagnostics.diagnostic import ProgramError
 from shapescript.diagnostics.formats import FORMATS, show
@@ -44,9 +44,8 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and gives its exit status."""
-    words = joined_devices(list(sys.argv[1:] if argv is None else argv))
     try:
-        return dispatch(words)
+        return dispatch(joined_devices(list(sys.argv[1:] if argv is None else argv)))
     except SystemExit as stop:  # argparse ends so, after its own words
         return stop.code if isinstance(stop.code, int) else 2
     except (UsageError, SourceError) as error:
@@ -75,6 +74,8 @@ def joined_devices(words: list[str]) -> list[str]:
         if (word == "--devices" or word.startswith("--devices=")) and "[" in out[-1]:
             while "]" not in out[-1] and (more := next(rest, None)) is not None:
                 out[-1] += " " + more
+            if "]" not in out[-1]:
+                raise UsageError(f"`[` is never closed in `{out[-1]}`: write `--devices 'cpu[0 1 2]'`")
     return out
 
 
@@ -161,7 +162,7 @@ def parser() -> argparse.ArgumentParser:
     part = add("stubs", commands.stubs, "Writes a type stub, net.pyi, beside each net.ss.", "shapescript stubs net.ss")
     part.add_argument("files", nargs="+", metavar="FILE")
     overrides(part)
-    part = add("explain", commands.explain, "Explains an error's code.", "shapescript explain E1901")
+    part = add("explain", later("explaining", "explain"), "Explains an error's code.", "shapescript explain E1901")
     part.add_argument("code", metavar="CODE")
     add("doctor", commands.doctor, "Says the versions, the devices and what the build has.", "shapescript doctor")
     add_tools(add)
