@@ -32,7 +32,8 @@ def p_comma_of_types(p: Production) -> None:
 @rule("listed : listed COMMA axis ; targlist : targlist COMMA targ ; devnums : devnums COMMA devnum")
 def p_wrong_comma(p: Production) -> None:
     """`[b, n]`, read as `[b n]`."""
-    message, help = "axes are separated by spaces, not by commas", "leave the comma out"
+    what = "the numbers of devices" if p.slice[0].type == "devnums" else "axes"
+    message, help = f"{what} are separated by spaces, not by commas", "leave the comma out"
     blank = "" if p[3].start > p[2].end else " "
     problem(p, p[2].line, "E0116", p[2], message, help, instead=blank)
     p[1].append(p[3])

@@ -35,6 +35,7 @@ class SignatureScope(Declarations):
         self.variables: dict[str, Axis] = {}
         self.spread = False
         self.in_result = False
+        self.unclear = False  # a parameter's type is wrong, so the result's variables may be those it would have had
 
     def axis_named(self, name: str) -> Axis | None:
         found = self.variables.get(name)
@@ -46,7 +47,7 @@ class SignatureScope(Declarations):
         return super().axis_named(name)
 
     def new_axis(self, name: str) -> Axis | None:
-        if self.in_result:
+        if self.in_result and not self.unclear:
             return None
         self.variables[name] = Axis.named(name)
         return self.variables[name]
@@ -78,6 +79,7 @@ def signature(here: Declarations, node: tree.Function | tree.Extern) -> Function
     found: dict[str, tuple[tree.Parameter, Type]] = {}
     for parameter in node.parameters:
         of = check_types.type_of_tree(scope, parameter.type)
+        scope.unclear = scope.unclear or isinstance(of, Wrong)
         if parameter.name in found:
             earlier = found[parameter.name][0]
             where = f" in `{node.name}`"

@@ -369,6 +369,10 @@ def host_index(core: Core, expr: tree.Index, of: Type) -> Type:
     core.use(expr, HostIndexUse())
     place = literal_number(expr.items[0].value)
     if isinstance(models, ModelList):
+        length = core.length_of(models.length)
+        if isinstance(place, int) and length is not None and not -length <= place < length:
+            core.report("E0617", f"{of} holds {length} models, and this asks for number {place}", expr)
+            return WRONG
         return Gradients(models.model) if isinstance(of, Gradients) else models.model
     assert isinstance(of, TupleOf)
     if not isinstance(place, int):

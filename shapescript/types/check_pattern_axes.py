@@ -40,6 +40,8 @@ class Names:
         if earlier is None:
             self.axes[name] = axis
             if self.context.axis_named(name) is None:
+                if self.context.is_lost(name):
+                    return False
                 if name[0].isupper():
                     message = f"`{name}` is no dim, and a new axis begins with a small letter"
                     self.context.report(
@@ -130,8 +132,12 @@ def _named_axis(names: Names, value: Value, size: tree.Expr, axis: Axis, place: 
 
 def _name(names: Names, value: Value, size: tree.Name, axis: Axis, place: int) -> Axis | None:
     context, name = names.context, size.name
-    own = [at for at, each in enumerate(value.type.axes) if each.name == name]
-    if axis.name == name:
+    known = names.known(name)
+    meant = (
+        known.name or name if known is not None else name
+    )  # in an imported file a dim's name has the file's before it
+    own = [at for at, each in enumerate(value.type.axes) if each.name == meant]
+    if axis.name == meant:
         return axis if names.bind(name, axis, size) else None
     if own:
         order = f"the pattern calls axis {place + 1} `{name}`, but `{name}` is axis {own[0] + 1}"
@@ -140,7 +146,6 @@ def _name(names: Names, value: Value, size: tree.Name, axis: Axis, place: int) -
         helps = [f"a pattern names the axes in the value's order: `{' '.join(map(str, value.type.axes))}`"]
         context.report("E0408", message, size, f"this axis is `{axis}`", here, helps=helps)
         return None
-    known = names.known(name)
     if known is not None and known.size != axis.size:
         message = f"`{name}` has the size `{known.size}`, and the value has `{axis}` there"
         here = [Label(context.span(value.node), f"this is `{value.type}`")]
@@ -148,7 +153,7 @@ def _name(names: Names, value: Value, size: tree.Name, axis: Axis, place: int) -
             message = f"the pattern calls an axis `{name}` that is `{axis}`, of another size"
         context.report("E0407", message, size, f"this axis is `{axis}`", here)
         return None
-    renamed = axis.renamed(name) if known is None else Axis(name, known.size, (), axis.batch)
+    renamed = axis.renamed(name) if known is None else Axis(meant, known.size, (), axis.batch)
     return renamed if names.bind(name, renamed, size) else None
 
 
@@ -250,7 +255,8 @@ def _part(names: Names, size: tree.Expr, part: Axis) -> Axis | None:
     size = bare(size)
     if isinstance(size, tree.Name):
         known = names.known(size.name)
-        named = Axis(size.name, known.size if known is not None else part.size, (), part.batch)
+        meant = known.name or size.name if known is not None else size.name
+        named = Axis(meant, known.size if known is not None else part.size, (), part.batch)
         return named if names.bind(size.name, named, size) else None
     if isinstance(size, tree.Merged):
         return _merged(names, size, part)

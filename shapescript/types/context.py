@@ -49,6 +49,9 @@ class Context(Protocol):
     def axis_named(self, name: str) -> Axis | None:
         """The axis or dim that this name means in this function."""
 
+    def is_lost(self, name: str) -> bool:
+        """Whether this name's declaration is wrong; nothing more is said about it."""
+
     def report(
         self,
         code: str,

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from shapescript.devices.dtypes import dtype_of
-from shapescript.devices.reference.lowering import Run, Shape, Step, axes_of, lowers, shape_of
+from shapescript.devices.reference.lowering import Run, Shape, Step, ValueProblem, axes_of, lowers, shape_of
 from shapescript.devices.reference.lowering_shapes import leaves
 from shapescript.ir.graph import Node
-from shapescript.random_bits import philox
+from shapescript.random_bits import WORD, philox
 from shapescript.types.size import Size
 
 UNIFORM_BITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
@@ -29,6 +29,12 @@ UNIFORM_BITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
 def random_key(node: Node, static: Mapping[str, int]) -> Step:
     """The number of the controller's call."""
     return lambda run: torch.tensor(run.key.call, dtype=torch.int64)
+
+
+def _check_width(elements: int) -> None:
+    """Holds a draw to the counter's 32 bits, which number the elements of a row."""
+    if elements > WORD:
+        raise ValueProblem(f"a draw has at most 2**32 elements for each row of a batch, and this has {elements}")
 
 
 Drawer = Callable[[Run, torch.Tensor], "tuple[NDArray[np.uint32], Place]"]
@@ -48,6 +54,7 @@ def _drawer(node: Node, static: Mapping[str, int]) -> Drawer:
         sizes = shape.at(run)
         rows = None if at is None else sizes[at]
         others = math.prod(size for i, size in enumerate(sizes) if i != at)
+        _check_width(others)
         first = run.key.first_row if at is not None else 0
         return philox(run.key.seed, int(call), where, rows, first, others), Place(sizes, at)
 
@@ -68,6 +75,7 @@ def _part_drawer(node: Node, static: Mapping[str, int]) -> Drawer:
         sizes = [each.whole.at(run) for each in along]
         others = [dim for dim in range(len(whole)) if dim != at]
         inner = math.prod(math.prod(sizes[dim]) for dim in others)
+        _check_width(inner)
         rows = np.zeros(1, dtype=np.int64) if at is None else places[at]
         low, high = (int(rows.min()), int(rows.max()) + 1) if rows.size else (0, 0)
         bits = philox(run.key.seed, int(call), where, None if at is None else high - low, low, inner)
