@@ -15,11 +15,14 @@ from shapescript.layout.mesh import Mesh
 from shapescript.types.size import Size
 
 
-@cache
 def pool(count: int, by: int = 1) -> WorkerPool:
     """The workers of `cpu[0 1 ..]`, started when they are first asked for; `by` is that of `split H by 2`."""
-    mesh = Mesh((count,) if by == 1 else (count // by, by))
-    made = WorkerPool([f"cpu[{number}]" for number in range(count)], mesh)
+    return _pool(Mesh((count,) if by == 1 else (count // by, by)))
+
+
+@cache
+def _pool(mesh: Mesh) -> WorkerPool:
+    made = WorkerPool([f"cpu[{number}]" for number in range(mesh.count)], mesh)
     atexit.register(made.close)
     return made
 

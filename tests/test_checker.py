@@ -305,6 +305,14 @@ def test_an_imported_file() -> None:
     assert [each.code for each in wrong.diagnostics] == ["E0201"]
 
 
+def test_a_pattern_of_an_imported_file_names_the_files_own_dims() -> None:
+    inner = "dim H = 2\ndim Dh = 3\ndim D = H * Dh\n\nfn f(x: [b D], w: [(H Dh) D]) -> [b D]:\n"
+    inner += "    y = rearrange(x: b (H Dh) -> b H Dh)\n    return rearrange(y: b H Dh -> b (H Dh)) @ w\n"
+    source = Source("nets.ss", inner)
+    files: dict[str, tuple[Source, Parsed]] = {"nets": (source, parse(source))}
+    assert check("devices cpu\nimport nets\n", load_module=files.get).diagnostics == []
+
+
 def test_an_int_parameter_is_an_axis() -> None:
     text = (
         HEAD

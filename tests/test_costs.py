@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
 import torch
 from programs import Program, session
 from several import devices, pool
+from test_split import GPT
 
 from shapescript.cli import main
 from shapescript.controller.costs import costs
@@ -126,7 +128,135 @@ def test_memory_of_sharded_parameters_is_a_third() -> None:
         assert share == pytest.approx(one / 3, rel=0.05)
 
 
+def test_workers_hold_a_third_of_sharded_parameters() -> None:
+    """As counted by the workers themselves, in what they keep between steps."""
+
+    class Trained:
+        def __init__(self, shard: bool) -> None:
+            self.program = Program(CHAPTER.replace("cuda", "cpu"), place=devices(3, shard=shard))
+            self.m = self.program.call("make")
+            self.optimizer = self.program.call("optimizer", self.m)
+            self.program.call("step", self.m, self.optimizer, batch(CHAPTER, 64))
+
+        def held(self) -> torch.Tensor:
+            """The bytes of each worker's values, once it has let go of those that nobody uses."""
+            gc.collect()
+            self.program.call("loss", self.m, batch(CHAPTER, 64))
+            return torch.tensor([values for values, _ in pool(3).ask("memory")])  # type: ignore[misc]
+
+    first = Trained(shard=False)
+    alone = first.held()
+    second = Trained(shard=True)
+    together = second.held()
+    del first
+    whole, sharded = together - second.held(), together - alone
+    assert bool((whole >= 3 * 203_264 * 4).all())  # parameters, and two numbers that AdamW keeps of each
+    torch.testing.assert_close(sharded.double(), whole.double() / 3, rtol=0.05, atol=0.0)
+
+
+def test_an_operation_that_needs_a_split_dim_whole_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "devices cpu[0 1]\n    split V\n\ndim V = 8\n\n"
+    text += "fn f(x: [V]) -> [V]:\n    y = x * 2\n    return cumsum(y, over=V)\n"
+    (tmp_path / "v.ss").write_text(text)
+    assert main(["plan", str(tmp_path / "v.ss")]) == 0
+    out = capsys.readouterr().out
+    assert "v.ss:8  return cumsum(y, over=V)\n" in out
+    assert "V split -> whole  all-gather" in out
+    assert "(`cumsum` needs `V` whole)" in out.split("v.ss:8")[1]
+
+
 def test_what_depends_on_a_number_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "k.ss").write_text("devices cpu\nfn f(k: int) -> [k] f32:\n    return zeros[k]\n")
     assert main(["plan", str(tmp_path / "k.ss")]) == 0
     assert "isn't known before it runs: it depends on the value of `k`" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("head", "count", "by"),
+    [
+        ("devices cpu[0 1]\n    shard params\n", 2, 1),
+        ("devices cpu[0 1]\n    split H\n    split Hd\n    split V\n", 2, 1),
+        ("devices cpu[0 1 2 3]\n    shard params\n    split H by 2\n    split V by 2\n", 4, 2),
+    ],
+    ids=["sharded", "split", "grid"],
+)
+def test_the_figures_of_a_gpt_are_those_that_are_counted(head: str, count: int, by: int) -> None:
+    seen = session(head + GPT)
+    report = costs(seen.typed, seen.placed.kinds, seen.path, ["step"])["step"]
+    assert not isinstance(report, str)
+    options = seen.typed.devices
+    assert options is not None
+    program = Program(GPT, place=devices(count, options.split, options.shard_params, by, GPT))
+    m = program.call("make")
+    opt = program.call("optimizer", m)
+    tokens = torch.zeros(64, 4, dtype=torch.int64)
+    program.call("step", m, opt, {"tokens": tokens, "next": tokens})
+    (runner,) = (plan.runner for plan in program.domain.plans if plan.function.name == "step")
+    assert isinstance(runner, SeveralRunner)
+    for sent in pool(count, by).sent(runner.plan):
+        assert sent.bytes == report.total.bytes
+        assert sent.values == sum(report.total.values.values())
+        assert sent.launches == report.total.launches
+
+
+def test_clip_sends_all_greatest_values_at_once() -> None:
+    seen = session("devices cpu[0 1 2]\n    shard params\n" + GPT)
+    report = costs(seen.typed, seen.placed.kinds, seen.path, ["step"])["step"]
+    assert not isinstance(report, str)
+    greatest = [each.communication for each in report.sendings if each.communication.before == "partial max"]
+    assert len(greatest) == 16  # each parameter that is used
+    assert len({each.launch for each in greatest}) == 1
+    assert not [each for each in report.sendings if each.communication.label == "abs"]
+
+
+BLOCKS = """
+dim D = 96
+dim L = 12
+
+data Row:
+    x: [D]
+
+model Block:
+    param w: [D D] = normal(std=0.1)
+
+model Net:
+    blocks: [L] Block
+
+fn loss(m: Net, batch: [b] Row) -> [] f32:
+    x = batch.x
+    for block in m.blocks:
+        x = x + relu(x @ block.w)
+    return mean(square(x), over=[b D])
+
+fn step(mut m: Net, mut opt: AdamW[Net], batch: [b] Row) -> [] f32:
+    l, g = value_and_grad(loss, m, batch)
+    update(mut m, mut opt, g)
+    return l
+
+fn make() -> Net:
+    return Net(seed=0)
+
+fn optimizer(m: Net) -> AdamW[Net]:
+    return adamw(m, lr=1e-3)
+"""
+
+
+def test_the_memory_of_twelve_equal_blocks_falls_to_a_third_and_two_blocks() -> None:
+    """Parameters, gradients and state: on three devices a third of each, and of whole ones the few that are in use."""
+    block = 96 * 96 * 4
+    peaks = []
+    for options in ("", "    shard params\n"):
+        seen = session(f"devices cpu[0 1 2]\n{options}{BLOCKS}")
+        report = costs(seen.typed, seen.placed.kinds, seen.path, ["step"])["step"]
+        assert not isinstance(report, str)
+        for memory in report.memory:
+            share = 1 / 3 if options else 1.0
+            rests = memory.resting["param"] + memory.resting["state"]
+            assert rests == pytest.approx(3 * 12 * block * share, rel=0.05)
+        peaks.append(max(memory.peak for memory in report.memory))
+    whole, sharded = peaks
+    rows = 64 / 3 * 96 * 4
+    # whole: three of each number, and the gradients of all until they are reduced
+    assert whole >= 4 * 12 * block
+    # sharded: a third of four, the whole block in use and the next, its whole gradient, and the batch's values
+    assert sharded <= 4 * 12 * block / 3 + 4 * block + 12 * 4 * rows

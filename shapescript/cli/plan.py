@@ -19,7 +19,7 @@ from shapescript.diagnostics.suggest import nearest
 from shapescript.layout.report import Place, Report, called, show_place, show_sending, show_total
 from shapescript.layout.words import all_whole
 from shapescript.placement.compiled import compiled_for
-from shapescript.placement.entries import entry_functions
+from shapescript.placement.entries import all_functions, entry_functions
 from shapescript.placement.kinds import Kind
 from shapescript.session import Session
 from shapescript.source import Span, source_of
@@ -33,12 +33,12 @@ def plan(arguments: argparse.Namespace) -> int:
         sys.stderr.write(show(session.diagnostics, arguments.format, wants_colour(sys.stderr, arguments.color)))
     if session.errors:
         return 1
-    names = list(session.typed.functions)
+    names = list(all_functions(session.typed))
     if arguments.function is not None and arguments.function not in names:
         close = nearest(arguments.function, names)
         hint = f"; did you mean `{close}`?" if close else ""
         raise UsageError(f"`{arguments.file}` has no function `{arguments.function}`{hint}")
-    wanted = names if arguments.function is None else [arguments.function]
+    wanted = list(session.typed.functions) if arguments.function is None else [arguments.function]
     if arguments.html is not None or arguments.facts:
         return as_page(session, wanted, arguments.html)
     print(f"devices {session.typed.devices}")
@@ -53,7 +53,7 @@ def placements(session: Session, wanted: list[str]) -> Iterator[str]:
     width = max(map(len, wanted), default=0)
     kinds = session.placed.kinds
     for name in wanted:
-        info = session.typed.functions[name]
+        info = all_functions(session.typed)[name]
         placement = next((kind for node, kind in kinds.items() if node is info.node), None)
         if placement is None:
             continue

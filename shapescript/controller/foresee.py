@@ -102,7 +102,7 @@ def foresee(
     seer = Seer(host_evaluator(domain), domain)
     found: dict[str, Foreseen | str] = {}
     for name in names:
-        info = program.functions[name]
+        info = function_called(program, name)
         if isinstance(info.node, tree.Function) and domain.is_device(info.node):
             try:
                 found[name] = seer.function(info)
@@ -111,6 +111,21 @@ def foresee(
             except ProgramError as error:
                 found[name] = error.diagnostic.message
     return found
+
+
+def function_called(program: TypedProgram, name: str) -> FunctionInfo:
+    """A function of a program by its name, or of one that it imports (`net.step`).
+
+    Raises:
+        KeyError: there is none.
+    """
+    module, _, rest = name.partition(".")
+    if not rest:
+        return program.functions[name]
+    imported = program.imports[module].program
+    if imported is None:
+        raise KeyError(name)
+    return function_called(imported, rest)
 
 
 class Seer:

@@ -164,7 +164,17 @@ class Emitter:
             before, after = str(conversion.before), str(conversion.after)
             self.communications.append(
                 Communication(
-                    node.number, kind, mesh_axis, before, after, label, values, node.element, node.span, step.launch
+                    node.number,
+                    kind,
+                    mesh_axis,
+                    before,
+                    after,
+                    label,
+                    values,
+                    node.element,
+                    node.span,
+                    step.launch,
+                    step.note,
                 )
             )
         return node

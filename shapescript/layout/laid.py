@@ -45,7 +45,8 @@ class Part:
 class Communication:
     """One collective: the local graph's node, what it does to which logical value, and how much it carries.
 
-    `values` may depend on a batch's count. `span` is the line that made what is sent. Those of one `launch` go as one.
+    `values` may depend on a batch's count. `span` is the line that made what is sent, or that needs it whole, as `note`
+    then says. Those of one `launch` go as one.
     """
 
     node: int
@@ -58,6 +59,7 @@ class Communication:
     element: Element
     span: Span | None
     launch: int
+    note: str = ""
 
 
 @dataclass

@@ -99,6 +99,8 @@ class Layouter:
         """What is a sharded parameter's values moved: the parameter, and how it was made of what layout."""
         self.user: Span | None = None
         """The line that asks for a value: what an input's conversion is blamed on."""
+        self.asking: tuple[Node, frozenset[str]] | None = None
+        """The operation that asks for its operands, and the atoms along which it can work on parts of them."""
         self.room = 2 * max((self._values(node) for node in self.graph.inputs if self._sharded(node)), default=0)
 
     def lay(self) -> None:
@@ -109,6 +111,7 @@ class Layouter:
         for node in self.graph.nodes:
             if node.op is not None and node.name != "mask":
                 self._lay_node(node)
+        self.asking = None
         for place, node in enumerate(self.graph.outputs):
             source = self.laid.resting.written.get(place)
             if source is None:
@@ -121,7 +124,7 @@ class Layouter:
     def _lay_node(self, node: Node) -> None:
         roles = self._roles(node)
         choices = [self.choose(node, m, roles) for m in self.mesh_axes]
-        self.user = node.span
+        self.user, self.asking = node.span, (node, frozenset(atom for atom, _ in roles))
         operands = [
             self.at(operand, tuple(words[place] for words, _ in choices)) for place, operand in enumerate(node.operands)
         ]
@@ -352,7 +355,21 @@ class Layouter:
         span = self.laid.steps[number].span or self.user
         if isinstance(before, Sharded) and isinstance(after, Whole) and node.op is None:
             self._make_room(node)
-        return self._add(Step(node, (number,), layout, Conversion(kind, mesh_axis, before, after), span))
+        note = self._why_whole(before, after)
+        if note and self.user is not None:
+            span = self.user
+        return self._add(Step(node, (number,), layout, Conversion(kind, mesh_axis, before, after), span, note=note))
+
+    def _why_whole(self, before: Word, after: Word) -> str:
+        """Words for what is sent because a split dim can't be followed through an operation."""
+        if not (isinstance(before, Split) and isinstance(after, (Whole, Split))) or self.asking is None:
+            return ""
+        node, followed = self.asking
+        if before.atom in followed or before.atom in self.laid.batches:
+            return ""
+        if node.name in ("relabel", "rearrange"):
+            return f"`{before.atom}` goes into an axis that isn't split here"
+        return f"`{node.name}` needs `{before.atom}` whole"
 
     def _make_room(self, node: Node) -> None:
         """A parameter is gathered: those gathered long before it are let go, to be gathered again if needed."""

@@ -8,15 +8,16 @@ it, for collectives that send no more than they must.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from shapescript.ir.graph import Node
 from shapescript.layout.laid import Communication, LaidGraph
 from shapescript.layout.mesh import parts
 from shapescript.layout.words import Layout, Partial, show_layout
 from shapescript.source import Span
-from shapescript.types.axes import show_axes
+from shapescript.types.axes import Axis, show_axes
 from shapescript.types.element import Element
 from shapescript.types.size import SizeError
 
@@ -115,8 +116,24 @@ def _sending(laid: LaidGraph, communication: Communication, known: Mapping[str, 
     values = communication.values.evaluate(known)
     size = values * bytes_of(communication.element)
     share = WIRE.get(communication.kind, 1 / n)
-    axes = show_axes(laid.logical_of[communication.node].axes)
+    axes = axes_shown(laid.logical_of[communication.node].axes)
     return Sending(communication, axes, values, size, size * share * (n - 1) / n)
+
+
+MADE = re.compile(r"(.+?)((?:\.\d+)+)")
+"""A name that the compiler made of one of the program's, `n.2`, or of a place in its text, `kept0.12.34`."""
+
+
+def axes_shown(axes: Sequence[Axis]) -> str:
+    """`[b n D]`, without names that the program doesn't have."""
+    shown = []
+    for axis in axes:
+        made = MADE.fullmatch(axis.name) if axis.name else None
+        if made is not None:
+            own = made[1] if made[2].count(".") == 1 else None
+            axis = replace(axis, name=own)
+        shown.append(axis)
+    return show_axes(shown)
 
 
 def total_of(sendings: list[Sending]) -> Total:
@@ -136,7 +153,7 @@ def _places(laid: LaidGraph) -> list[Place]:
     """Where the values of each line lie, each way once, in program order."""
     found: dict[tuple[Span | None, str, str, Layout], Place] = {}
     for node, layout in zip(laid.graph.nodes, laid.layouts, strict=True):
-        axes = show_axes(laid.logical_of[node.number].axes)
+        axes = axes_shown(laid.logical_of[node.number].axes)
         place = Place(node.span, axes, node.element, layout)
         found.setdefault((node.span, axes, node.element.name, layout), place)
     return list(found.values())
@@ -247,7 +264,8 @@ def _bracket(sendings: list[Sending], number: int) -> str:
 
 def show_sending(each: Sending) -> str:
     """One communication in a line, without its place."""
-    return "  ".join(cell.strip() for cell in _cells(each)[1:])
+    note = f"  ({each.communication.note})" if each.communication.note else ""
+    return "  ".join(cell.strip() for cell in _cells(each)[1:]) + note
 
 
 def called(span: Span) -> str:

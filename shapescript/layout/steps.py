@@ -29,7 +29,10 @@ class Conversion:
 
 @dataclass
 class Step:
-    """One step: whose value it gives and how that lies; `span` is the line that is blamed for what it sends."""
+    """One step: whose value it gives and how that lies; `span` is the line that is blamed for what it sends.
+
+    `note` says why, where a value is gathered because an operation can't work on its parts.
+    """
 
     value: Node
     operands: tuple[int, ...]
@@ -37,6 +40,7 @@ class Step:
     conversion: Conversion | None = None
     span: Span | None = None
     launch: int = -1
+    note: str = ""
 
 
 @dataclass
