@@ -25,18 +25,19 @@ void Launched(int error) {
 }
 
 void AddLaunches(py::module_& m) {
-  py::class_<Grid>(m, "Grid")
+  py::class_<Grid>(m, "Grid", py::module_local())
       .def_readonly("threads", &Grid::threads)
       .def_readonly("blocks", &Grid::blocks)
       .def(py::init([](std::int64_t threads, std::int64_t blocks, Address stream) {
              return Grid{threads, blocks, stream};
            }),
            py::arg("threads"), py::arg("blocks"), py::arg("stream"));
-  py::class_<Walk>(m, "Walk").def(
-      py::init([](std::vector<std::int64_t> sizes, std::vector<std::vector<std::int64_t>> strides) {
-        return Walk{std::move(sizes), std::move(strides)};
-      }),
-      py::arg("sizes"), py::arg("strides"));
+  py::class_<Walk>(m, "Walk", py::module_local())
+      .def(py::init(
+               [](std::vector<std::int64_t> sizes, std::vector<std::vector<std::int64_t>> strides) {
+                 return Walk{std::move(sizes), std::move(strides)};
+               }),
+           py::arg("sizes"), py::arg("strides"));
   const auto free = py::call_guard<py::gil_scoped_release>();
   m.def(
       "tiles",
@@ -210,7 +211,7 @@ void AddNccl(py::module_& m) {
   });
   m.def("nccl_group_start", [] { Check(Loaded().group_start(), "ncclGroupStart"); }, free);
   m.def("nccl_group_end", [] { Check(Loaded().group_end(), "ncclGroupEnd"); }, free);
-  py::class_<Communicator>(m, "Communicator")
+  py::class_<Communicator>(m, "Communicator", py::module_local())
       .def(py::init<const py::bytes&, int, int>(), py::arg("id"), py::arg("count"), py::arg("rank"))
       .def("all_reduce", &Communicator::AllReduce, free)
       .def("broadcast", &Communicator::Broadcast, free)

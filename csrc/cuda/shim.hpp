@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#define __global__
+#define __global__ inline
 #define __device__
 #define __host__
 #define __shared__ static
@@ -71,7 +71,8 @@ T atomicAdd(T* at, T value) {
 }
 
 namespace shapescript::cuda {
-inline void FenceForHost() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+// A launch is over before the host looks.
+inline void FenceForHost() {}
 }  // namespace shapescript::cuda
 
 #define SHAPESCRIPT_LAUNCH(kernel, blocks, threads, stream, ...) \

@@ -83,9 +83,7 @@ __global__ void __launch_bounds__(kMostThreads)
     for (std::int64_t i = thread; i < codes; i += threads) held[i] = code[i];
     code = held;
   }
-#ifndef SHAPESCRIPT_PLANT_RACE
   __syncthreads();
-#endif
 
   const int lanes = program.lanes, rows_at_once = threads / lanes;
   const int row_of_block = program.across ? thread % rows_at_once : thread / lanes;
@@ -159,7 +157,9 @@ __global__ void __launch_bounds__(kMostThreads)
         const bool best = one.op == kOpCombineBest;
         brought[thread] = slots[one.dst];
         if (best) brought_at[thread] = static_cast<std::int64_t>(slots[one.b]);
+#ifndef SHAPESCRIPT_PLANT_RACE
         __syncthreads();
+#endif
         for (int half = lanes / 2; half > 0; half /= 2) {
           if (lane < half) {
             const int other = thread + half * step;

@@ -32,12 +32,12 @@ from shapescript.ir.graph import Node
 
 RECORDED = set(
     """
-    add subtract multiply negate abs exp expm1 log log1p sqrt rsqrt square sin cos tanh sigmoid relu gelu gelu_tanh silu
-    softplus erf floor ceil round sign is_nan equal not_equal less less_equal greater greater_equal maximum minimum
-    where and or not stop_gradient again whole relabel broadcast rearrange slice sum max min prod any all softmax log_softmax
-    logsumexp layer_norm rms_norm cumsum cumprod sort argsort contract conv conv_transpose conv_weights max_pool
-    max_pool_spread max_pool_pick avg_pool avg_pool_spread attention all_reduce keep_first argmax argmin concat pad flip
-    roll
+    add subtract multiply negate abs exp expm1 log log1p sqrt rsqrt square sin cos tanh sigmoid relu gelu gelu_tanh
+    silu softplus erf floor ceil round sign is_nan equal not_equal less less_equal greater greater_equal maximum
+    minimum where and or not stop_gradient again whole relabel broadcast rearrange slice sum max min prod any all
+    softmax log_softmax logsumexp layer_norm rms_norm cumsum cumprod sort argsort contract conv conv_transpose
+    conv_weights max_pool max_pool_spread max_pool_pick avg_pool avg_pool_spread attention all_reduce keep_first
+    argmax argmin concat pad flip roll
     """.split()
 )
 """Operations of torch that neither wait for the device nor ask for a count: they can be recorded as they are."""
