@@ -97,6 +97,9 @@ ALL = [
     Example(
         "clip", "Clip", "Pair", lambda m: shapescript.adamw(m, lr=2e-3), lambda code: code.columns("train"), "captions"
     ),
+    Example(
+        "vit", "Vit", "Sample", lambda m: shapescript.adamw(m, lr=2e-3), lambda code: code.columns("train"), "patches"
+    ),
 ]
 
 
