@@ -17,7 +17,12 @@ pytest.importorskip("shapescript._executor")
 from shapescript.devices.captured.executor import CapturedExecutor  # noqa: E402
 from shapescript.devices.random_key import RandomKey  # noqa: E402
 from shapescript.devices.runner import Border, LocalRunner  # noqa: E402
+from shapescript.diagnostics.diagnostic import ProgramError  # noqa: E402
+from shapescript.ir.builder import Builder  # noqa: E402
 from shapescript.ir.graph import Graph  # noqa: E402
+from shapescript.source import Source, Span  # noqa: E402
+from shapescript.types.axes import Axis  # noqa: E402
+from shapescript.types.element import F64, I64  # noqa: E402
 
 
 def captured(graph: Graph, **options: object) -> CapturedExecutor:
@@ -88,3 +93,97 @@ def test_programs_train_as_by_the_reference(text: Text) -> None:
         assert len(executor._steps) == 1, "a batch asked for memory of its own"
         events = executor.machine.events  # type: ignore[attr-defined]
         assert events.count("record") <= 1 + 2 * len(next(iter(executor._steps.values())).unrecorded)
+
+
+# --- what a recording may and may not do ------------------------------------------------------------------------------
+
+N, M = Axis.named("n"), Axis.named("m")
+
+
+def test_it_is_recorded_once_in_the_second_run_and_closed_after_waiting() -> None:
+    graph = Graph(sizes={"n": 4})
+    b = Builder(graph)
+    graph.outputs = [b.exp(graph.input("x", (N,), F64))]
+    executor = captured(graph)
+    events = executor.machine.events  # type: ignore[attr-defined]
+    seen = []
+    for scale in (1.0, 2.0, 3.0):
+        x = torch.arange(4.0, dtype=torch.float64) * scale
+        (found,) = executor.run([x])
+        assert close(found, x.exp())
+        seen.append(list(events))
+    assert seen == [[], ["record", "replay"], ["record", "replay", "replay"]]
+    executor.close()
+    assert events[3:] == ["synchronize", "close"]
+    assert executor.finished_steps() == 0
+
+
+def test_an_index_out_of_range_is_an_error_at_the_next_look_and_the_rest_goes_on() -> None:
+    graph = Graph(sizes={"n": 4, "m": 3})
+    b = Builder(graph)
+    line = Source("a.ss", "gather it\n")
+    with b.at(Span(line, 0, 6)):
+        graph.outputs = [b.gather(graph.input("x", (N,), F64), graph.input("i", (M,), I64), N)]
+    executor = captured(graph)
+    x = torch.arange(4.0, dtype=torch.float64)
+    for _ in range(2):
+        executor.run([x, torch.tensor([0, 1, 3])])
+    executor.run([x, torch.tensor([0, -7, 3])])
+    with pytest.raises(ProgramError) as found:
+        executor.finish()
+    assert found.value.diagnostic.code == "E2101"
+    assert "-7 is out of range for `n`, which holds 0..4" in found.value.diagnostic.message
+    (again,) = executor.run([x, torch.tensor([2, 1, 0])])
+    executor.finish()
+    assert again.tolist() == [2.0, 1.0, 0.0]
+
+
+def test_an_output_takes_its_inputs_memory_only_where_that_is_given_up() -> None:
+    graph = Graph(sizes={"n": 4})
+    b = Builder(graph)
+    w, lr = graph.input("w", (N,), F64), graph.input("lr", (), F64)
+    graph.outputs = [b.subtract(w, b.broadcast(lr, (N,)))]
+    executor = captured(graph, replaces={0: 0})
+    first = torch.zeros(4, dtype=torch.float64)
+    (second,) = executor.run([first, torch.tensor(1.0, dtype=torch.float64)], given_up=[0])
+    assert first.tolist() == [0] * 4, "what came from elsewhere isn't ours to write to"
+    place = second.data_ptr()
+    (third,) = executor.run([second, torch.tensor(0.5, dtype=torch.float64)], given_up=[0])
+    assert third.data_ptr() == place and third.tolist() == [-1.5] * 4
+    (fourth,) = executor.run([third, torch.tensor(0.25, dtype=torch.float64)])
+    assert third.tolist() == [-1.5] * 4 and fourth.tolist() == [-1.75] * 4
+
+
+def test_python_stands_between_two_recordings() -> None:
+    reference, given, _ = build("extern", False)
+    graph = Graph(sizes=dict(reference.graph.sizes))
+    b = Builder(graph)
+    x = graph.input("x", (N, M), F64)
+    called = b.emit("extern", b.exp(x), target="torch.neg", axes=(N, M), element=F64, place=0)
+    graph.outputs = [b.square(called)]
+    executor = captured(graph)
+    for _ in range(3):
+        tensor = torch.randn(4, 3, dtype=torch.float64)
+        (found,) = executor.run([tensor])
+        assert close(found, tensor.exp().square())
+    assert executor.describe() == "recorded in parts, around extern"
+    (step,) = executor._steps.values()
+    assert step.recordings == 2
+
+
+def test_the_steps_of_all_parameters_are_one_launch() -> None:
+    graph = Graph(sizes={"n": 4, "m": 3})
+    b = Builder(graph)
+    inputs = [graph.input(name, axes, F64) for name, axes in (("a", (N,)), ("b", (M, N)), ("c", (M,)))]
+    graph.outputs = [b.subtract(x, b.multiply(x, 0.1)) for x in inputs]
+    executor = captured(graph, replaces={0: 0, 1: 1, 2: 2})
+    executor.run([torch.ones(4, dtype=torch.float64), torch.ones(3, 4, dtype=torch.float64), torch.ones(3).double()])
+    (step,) = executor._steps.values()
+    assert [len(item.instructions) for item in step.items] == [3]
+
+
+def test_recordings_are_kept_for_a_few_widths_only() -> None:
+    executor = captured(build("exp", False)[0].graph)
+    for b in range(1, 9):
+        executor.run([torch.randn(b, 4, dtype=torch.float64)], {"b": b})
+    assert len(executor._steps) <= 4
