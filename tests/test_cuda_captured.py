@@ -14,7 +14,7 @@ from test_registry import CASES, COUNTS, build
 
 pytest.importorskip("shapescript._executor")
 
-from shapescript.devices.captured.executor import CapturedExecutor  # noqa: E402
+from shapescript.devices.captured.executor import CapturedExecutor, Hang  # noqa: E402
 from shapescript.devices.random_key import RandomKey  # noqa: E402
 from shapescript.devices.runner import Border, LocalRunner  # noqa: E402
 from shapescript.diagnostics.diagnostic import ProgramError  # noqa: E402
@@ -187,3 +187,21 @@ def test_recordings_are_kept_for_a_few_widths_only() -> None:
     for b in range(1, 9):
         executor.run([torch.randn(b, 4, dtype=torch.float64)], {"b": b})
     assert len(executor._steps) <= 4
+
+
+def test_a_step_that_never_ends_is_noticed() -> None:
+    graph = Graph(sizes={"n": 4})
+    b = Builder(graph)
+    graph.outputs = [b.exp(graph.input("x", (N,), F64))]
+    executor = captured(graph)
+    x = torch.zeros(4, dtype=torch.float64)
+    for _ in range(3):
+        executor.run([x])
+    executor.finish()
+    (step,) = executor._steps.values()
+    (recording,) = step._parts or ()
+    recording.works = recording.works[:-1]  # type: ignore[union-attr]
+    executor.longest_step = 0.05
+    executor.run([x])
+    with pytest.raises(Hang, match="hasn't finished a step for 0.05 s"):
+        executor.finish()

@@ -6,11 +6,13 @@ call's number and where rows begin are written to a block of the device's memory
 run left there. An output that takes an input's place keeps its memory, so a training step moves nothing.
 
 A wrong value is met by the host when it next looks: at the next run, or at `finish`, as an error at the program's line.
+A device that doesn't finish a step for a minute is a `Hang` where the host waits for it.
 A graph that can't be padded or has no room in the kernels is run by the reference executor; `reason` says why.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 
@@ -35,8 +37,14 @@ from shapescript.layout.mesh import Mesh
 from shapescript.layout.policy import batch_atoms, policy_for
 from shapescript.layout.words import here, own, room
 
+LONGEST_STEP = 60.0
+"""Seconds after which a step that isn't finished is a hang; what several devices do together may be one for ever."""
 MOST_STEPS = 4
 """How many widths recordings are kept for."""
+
+
+class Hang(Exception):
+    """The device doesn't finish a step; its process can't be used any more."""
 
 
 class CapturedExecutor:
@@ -53,6 +61,7 @@ class CapturedExecutor:
     ) -> None:
         self.graph, self.device, self.transport = graph, torch.device(device), transport
         self.replaces = dict(replaces or {})
+        self.longest_step = LONGEST_STEP
         self.reason: str | None = None
         self.batches = batch_atoms(graph) if transport is None else _laid_batches(graph)
         self.laid: LaidGraph | None = None
@@ -61,7 +70,6 @@ class CapturedExecutor:
         self._most: dict[str, int] = {}
         self._run = Run({}, self.device, RandomKey(), 0, transport)
         self._versions: dict[tuple[tuple[str, int], ...], int] = {}
-        self._mirror: dict[int, list[int]] = {}
         self.machine = machine or machine_of(self.device)
         self.kernels = kernel_names(self.machine.kernels.tile_ops())
         try:
@@ -202,9 +210,9 @@ class CapturedExecutor:
         sizes = [*self.counted.counts, *self.counted.first_rows.values()]
         for place, size in enumerate(sizes, COUNTS):
             wanted[place] = size.evaluate(known)
-        if self._mirror.get(id(step)) != wanted:
+        if step.told != wanted:
             step.control.copy_(torch.tensor(wanted, dtype=torch.int64))
-            self._mirror[id(step)] = wanted
+            step.told = wanted
 
     def _outputs(
         self, step: Step, known: Mapping[str, int], given_up: Collection[int], back: Mapping[int, torch.Tensor]
@@ -245,8 +253,23 @@ class CapturedExecutor:
     def finish(self) -> None:
         """Waits for the device, and raises what it met."""
         if self.reason is None:
+            self.wait()
             self.machine.synchronize()
             self.check()
+
+    def wait(self) -> None:
+        """Waits until the device has counted every step; the count is read in memory, which no hang can keep.
+
+        Raises:
+            Hang: it stands still.
+        """
+        before, since = -1, time.monotonic()
+        while (finished := self.finished_steps()) < sum(step.runs for step in self._steps.values()):
+            if finished != before:
+                before, since = finished, time.monotonic()
+            elif time.monotonic() - since > self.longest_step:
+                raise Hang(f"`{self.device}` hasn't finished a step for {self.longest_step:g} s")
+            time.sleep(0.0002)
 
     def finished_steps(self) -> int:
         """How many steps the device has finished: a number that stands still is a hang."""

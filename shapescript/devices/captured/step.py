@@ -93,6 +93,7 @@ class Step:
         self.items = items
         self._parts: list[Item | Recording] | None = None
         self.runs = 0
+        self.told: list[int] = []  # what the control block holds
 
     # --- the order
 
