@@ -205,3 +205,22 @@ def test_a_step_that_never_ends_is_noticed() -> None:
     executor.run([x])
     with pytest.raises(Hang, match="hasn't finished a step for 0.05 s"):
         executor.finish()
+
+
+def test_memory_that_is_full_names_the_device_and_the_largest_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph(sizes={"n": 4, "m": 3})
+    b = Builder(graph)
+    with b.at(Span(Source("a.ss", "x * y\n"), 0, 5)):
+        graph.outputs = [b.exp(b.broadcast(graph.input("x", (N,), F64), (M, N)))]
+    executor = captured(graph)
+
+    def full(*arguments: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("shapescript.devices.captured.step.Step._allocate", full)
+    with pytest.raises(ProgramError) as found:
+        executor.run([torch.zeros(4, dtype=torch.float64)])
+    diagnostic = found.value.diagnostic
+    assert diagnostic.code == "E2103"
+    assert diagnostic.message.startswith("the memory of `cpu` is full; the largest values of the step are ")
+    assert "of [m n] with 96 bytes" in diagnostic.message

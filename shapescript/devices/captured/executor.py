@@ -12,6 +12,7 @@ A graph that can't be padded or has no room in the kernels is run by the referen
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
@@ -36,9 +37,11 @@ from shapescript.layout.masks import Unpadded
 from shapescript.layout.mesh import Mesh
 from shapescript.layout.policy import batch_atoms, policy_for
 from shapescript.layout.words import here, own, room
+from shapescript.types.axes import show_axes
 
 LONGEST_STEP = 60.0
 """Seconds after which a step that isn't finished is a hang; what several devices do together may be one for ever."""
+MOST_NAMED = 3
 MOST_STEPS = 4
 """How many widths recordings are kept for."""
 
@@ -149,11 +152,32 @@ class CapturedExecutor:
             if len(self._steps) >= MOST_STEPS:
                 oldest = next(iter(self._steps))
                 self._steps.pop(oldest).close()
-            step = Step(
-                self.machine, self.counted, self.lowered, known, self.replaces, list(self.kernels), lambda: self._run
-            )
+            try:
+                step = Step(
+                    self.machine,
+                    self.counted,
+                    self.lowered,
+                    known,
+                    self.replaces,
+                    list(self.kernels),
+                    lambda: self._run,
+                )
+            except torch.OutOfMemoryError as error:
+                raise self._full(known) from error
         self._steps[widths] = step
         return step
+
+    def _full(self, known: Mapping[str, int]) -> Exception:
+        """What is said where the device has no room: the largest values, and the line of the largest."""
+
+        def size(node: Node) -> int:
+            places = math.prod(axis.size.evaluate(known) for axis in node.axes)
+            return places * dtype_of(node.element).itemsize
+
+        largest = sorted(self.counted.graph.nodes, key=size, reverse=True)[:MOST_NAMED]
+        named = ", ".join(f"{node.name} of {show_axes(node.axes)} with {size(node):,} bytes" for node in largest)
+        message = f"the memory of `{self.device}` is full; the largest values of the step are {named}"
+        return blamed("E2103", message, largest[0])
 
     def _look_at_cuts(self, known: Mapping[str, int]) -> None:
         """Whether sizes and slices can be, which the reference executor says in its own words."""
