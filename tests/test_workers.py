@@ -18,6 +18,7 @@ import torch
 from worker_graphs import HERE, SIZES, calls, linear, on_one, pool_of, runner_of
 
 from shapescript.devices.random_key import RandomKey
+from shapescript.devices.several import SeveralRunner
 from shapescript.devices.transport import Sent
 from shapescript.devices.workers import pool as pool_module
 from shapescript.devices.workers.commands import Fetch, Put, RunPlan, TakeRows, unpack
@@ -29,7 +30,10 @@ from shapescript.ir.builder import Builder
 from shapescript.ir.codec import decode_graph, encode_graph
 from shapescript.ir.text import show_graph
 from shapescript.ir.verify import verify
+from shapescript.layout.laid import Resting
+from shapescript.layout.lay_out import lay_out
 from shapescript.layout.mesh import Mesh
+from shapescript.layout.policy import policy_for
 from shapescript.layout.words import SHARDED, SUMMED, WHOLE_WORD, Partial, Split
 
 ROOT = HERE.parent
@@ -146,6 +150,24 @@ def test_what_nobody_uses_is_let_go(pool: WorkerPool) -> None:
     assert held() <= before + 3 * 4 * 100_000
 
 
+def test_what_is_given_up_is_written_over(pool: WorkerPool) -> None:
+    """The new parameter takes the old one's memory, and the old one can't be looked at any more."""
+    graph = linear()
+    runner = SeveralRunner(
+        lay_out(graph, pool.mesh, policy_for(graph, pool.mesh, (), False), Resting(("rows", "param"), {3: 1}, ())), pool
+    )
+    x, w = inputs_for(64)
+    wanted, held = w, pool.put(w)
+    for step in range(4):
+        outputs = runner.run([x, held], {"b": 64}, None, (1,) if step else ())
+        if step:
+            with pytest.raises(ValueError, match="given up"):
+                held.fetch()
+        held = outputs[3]
+        wanted = on_one(graph, [x, wanted], {"b": 64})[3]
+        torch.testing.assert_close(held.fetch(), wanted, rtol=1e-9, atol=1e-9)
+
+
 def test_a_loss_of_long_ago_can_be_looked_at(pool: WorkerPool) -> None:
     """Beyond the ring of scalars too."""
     graph = linear()
@@ -236,6 +258,7 @@ def test_commands_are_the_same_after_packing() -> None:
     lie = Lie.of_shape((3, 4), (WHOLE_WORD,), Mesh((2,)))
     for command in (
         RunPlan(3, 1 << 40, (1, 2, 1 << 50), {"b": 64, "batch.1": 2}, RandomKey(2**64 - 1, 17), (9,)),
+        RunPlan(2, 5, (1, 2, 3), {"b": 1}, RandomKey(3, 4, 5), (7, 8), (0, 2)),
         RunPlan(0, 0, (), {}, RandomKey()),
         TakeRows(1, 2, 3, 4, 0),
         Fetch(7, ((0, 8), (-1, 0))),

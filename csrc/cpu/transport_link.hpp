@@ -35,6 +35,9 @@ struct LinkHeader {
   Word sleeping;                                // how many workers sleep
   alignas(64) Word news;  // goes up when a worker has read or finished; the controller sleeps on it
   Word listening;         // how many threads of the controller sleep
+  // The first command whose end any of them waits for, or 0 where one waits for room: they aren't
+  // woken for less. Who misses its turn for another's sake looks again after a nap.
+  std::atomic<std::uint64_t> wanted;
   LinkWorker worker[kMostWorkers];
 };
 
@@ -76,7 +79,7 @@ class Link {
     const std::uint32_t seen = header_->news.load();
     if (FreeBytes() >= 2 * RecordBytes(length))
       return true;  // twice: it may have to begin again at the ring's start
-    Listen(seen);
+    Listen(seen, 0);
     if (ended()) throw Ended();
     return false;
   }
@@ -116,13 +119,13 @@ class Link {
     }
     command.assign(ring_ + tail % kRingBytes + sizeof(std::uint64_t), length);
     own.tail.store(tail + RecordBytes(length));
-    Tell();
+    Tell(0);
     return true;
   }
 
   void Finish(std::uint32_t rank, std::uint64_t number) {
     header_->worker[rank].finished.store(number);
-    Tell();
+    Tell(number);
   }
 
   std::uint64_t Finished(std::uint32_t rank) const { return header_->worker[rank].finished.load(); }
@@ -132,7 +135,7 @@ class Link {
     const std::uint32_t seen = header_->news.load();
     if (Finished(rank) >= number) return true;
     if (ended()) throw Ended();
-    Listen(seen);
+    Listen(seen, number);
     return Finished(rank) >= number;
   }
 
@@ -166,14 +169,16 @@ class Link {
     return length;
   }
 
-  void Listen(std::uint32_t seen) {
-    header_->listening.fetch_add(1);
+  void Listen(std::uint32_t seen, std::uint64_t number) {
+    if (header_->listening.fetch_add(1) == 0 || number < header_->wanted.load()) {
+      header_->wanted.store(number);
+    }
     Sleep(header_->news, seen);
     header_->listening.fetch_sub(1);
   }
-  void Tell() {
+  void Tell(std::uint64_t number) {
     header_->news.fetch_add(1);
-    if (header_->listening.load() != 0) Wake(header_->news);
+    if (header_->listening.load() != 0 && number >= header_->wanted.load()) Wake(header_->news);
   }
 
   Mapping mapping_;

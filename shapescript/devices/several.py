@@ -42,7 +42,9 @@ class SeveralRunner:
             raise ValueError(f"the graph has {len(self.laid.inputs)} inputs, and {len(inputs)} are given")
         lies = self._lies(counts or {})
         placed = [self._placed(number, each, lies[number]) for number, each in enumerate(inputs)]
-        return self.pool.run(self.plan, placed, counts, key)
+        # what was put anew for this run is nobody else's either, but isn't written to again
+        given = [number for number in given_up if placed[number] is inputs[number]]
+        return self.pool.run(self.plan, placed, counts, key, given)
 
     def _lies(self, counts: Mapping[str, int]) -> list[Lie]:
         """How the graph wants its inputs for some counts, kept for the last few of them."""

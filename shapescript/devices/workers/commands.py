@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from shapescript.devices.random_key import RandomKey
 
-_RUN = struct.Struct("<BIQHHHIQqq")
+_RUN = struct.Struct("<BIQHHHIHQqq")
 _ROWS = struct.Struct("<BIQQQH")
 _FETCH = struct.Struct("<BQH")
 RUN, ROWS, FETCH, PICKLED = range(4)
@@ -23,7 +23,10 @@ RUN, ROWS, FETCH, PICKLED = range(4)
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Run a plan on these inputs; its outputs become the values `first`, `first + 1` and so on."""
+    """Run a plan on these inputs; its outputs become the values `first`, `first + 1` and so on.
+
+    The values `free` are let go of before, and of the inputs those at the places `given_up` with the run.
+    """
 
     plan: int
     first: int
@@ -31,6 +34,7 @@ class RunPlan:
     counts: Mapping[str, int]
     key: RandomKey
     free: tuple[int, ...] = ()
+    given_up: tuple[int, ...] = ()
 
     def pack(self) -> bytes:
         """As bytes."""
@@ -43,21 +47,22 @@ class RunPlan:
             len(self.counts),
             len(names),
             len(self.free),
+            len(self.given_up),
             self.key.seed % 2**64,
             self.key.call,
             self.key.first_row,
         )
-        numbers = (*self.inputs, *self.free, *self.counts.values())
+        numbers = (*self.inputs, *self.free, *self.given_up, *self.counts.values())
         return head + struct.pack(f"<{len(numbers)}q", *numbers) + names
 
     @staticmethod
     def unpack(data: bytes) -> RunPlan:
         """From bytes."""
-        _, plan, first, inputs, counts, names, free, seed, call, first_row = _RUN.unpack_from(data)
-        numbers = struct.unpack_from(f"<{inputs + free + counts}q", data, _RUN.size)
+        _, plan, first, inputs, counts, names, free, given, seed, call, first_row = _RUN.unpack_from(data)
+        numbers = struct.unpack_from(f"<{inputs + free + given + counts}q", data, _RUN.size)
         at = len(data) - names
         keys = data[at:].decode().split("\0") if names else []
-        values = numbers[inputs + free :]
+        values = numbers[inputs + free + given :]
         return RunPlan(
             plan,
             first,
@@ -65,6 +70,7 @@ class RunPlan:
             dict(zip(keys, values, strict=True)),
             RandomKey(seed, call, first_row),
             numbers[inputs : inputs + free],
+            numbers[inputs + free : inputs + free + given],
         )
 
 

@@ -149,8 +149,12 @@ class WorkerPool:
         inputs: Sequence[WorkerValue],
         counts: Mapping[str, int] | None = None,
         key: RandomKey | None = None,
+        given_up: Sequence[int] = (),
     ) -> list[WorkerValue]:
-        """Runs a plan; returns at once, with values that are being computed."""
+        """Runs a plan; returns at once, with values that are being computed.
+
+        `given_up` are the places of inputs that nobody looks at again: the workers may write over them.
+        """
         counts = counts or {}
         key = key or RandomKey()
         with self._lock:
@@ -159,12 +163,16 @@ class WorkerPool:
             # the last one stays, to be named when a worker fails between two
             while len(self._running) > 1 and self.has_finished(self._running[0].command):
                 self._running.popleft()
-            if len(self._running) >= MOST_AHEAD:
-                self._wait_all(self._running[0].command)
+            if len(self._running) >= MOST_AHEAD:  # to be woken once for many steps, not for each
+                self._wait_all(self._running[MOST_AHEAD // 2].command)
             first = self._next_value
             self._next_value += len(outputs)
             numbers = tuple(each.number for each in inputs)
-            command = self._post(RunPlan(plan, first, numbers, counts, key, self._take_dropped()).pack())
+            command = self._post(
+                RunPlan(plan, first, numbers, counts, key, self._take_dropped(), tuple(given_up)).pack()
+            )
+            for place in given_up:
+                inputs[place].give_up()
             self._running.append(Running(command, plan, key.call))
             made = []
             scalars = 0
@@ -231,6 +239,8 @@ class WorkerPool:
         """The whole value; waits until it is computed."""
         if value.pool is not self:
             raise ValueError("the value lies with other workers")
+        if value.given_up:
+            raise ValueError("the value was given up: a run has written over it")
         if value.scalar is not None and self._last - value.command < RUNS // 2:
             self._wait_all(value.command)
             local = {

@@ -113,8 +113,9 @@ class Worker:
         self._free(command.free)
         plan = self.plans[command.plan]
         inputs = [self.values[each] for each in command.inputs]
+        self._free(tuple(command.inputs[place] for place in command.given_up))
         before = Sent(self.transport.sent.launches, self.transport.sent.values, self.transport.sent.bytes)
-        outputs = plan.run(inputs, command.counts, command.key)
+        outputs = plan.run(inputs, command.counts, command.key, command.given_up)
         sent = self.sent.setdefault(command.plan, Sent())
         sent.launches += self.transport.sent.launches - before.launches
         sent.values += self.transport.sent.values - before.values

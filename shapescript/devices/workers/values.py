@@ -36,7 +36,12 @@ class WorkerValue:
         self.command = command
         self.scalar = scalar
         self._dropped = dropped
+        self.given_up = False
         self._fetched: torch.Tensor | None = None
+
+    def give_up(self) -> None:
+        """The workers have let go of it, or write over it: it isn't to be looked at again."""
+        self.given_up = True
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -57,7 +62,8 @@ class WorkerValue:
         return self._fetched.clone()
 
     def __del__(self) -> None:
-        self._dropped.append(self.number)
+        if not self.given_up:
+            self._dropped.append(self.number)
 
     def __repr__(self) -> str:
         shape = " ".join(map(str, self.shape))
