@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -58,6 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # who read the output has gone; nothing may be flushed to it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    finally:
+        if argv is None:  # the process ends: the memory goes with it, and needn't be looked through for cycles
+            gc.freeze()
 
 
 def joined_devices(words: list[str]) -> list[str]:
