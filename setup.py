@@ -72,7 +72,9 @@ KERNEL = "-fno-math-errno -fno-trapping-math"
 FLAGS = {
     "csrc/cpu/kernels_baseline.cpp": KERNEL,
     "csrc/cpu/kernels_avx2.cpp": f"{KERNEL} -mavx2 -mfma",
-    "csrc/cpu/kernels_avx512.cpp": f"{KERNEL} -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512",
+    "csrc/cpu/kernels_avx512.cpp": (
+        f"{KERNEL} -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512"
+    ),
 }
 LINK = "-shared -undefined dynamic_lookup" if sys.platform == "darwin" else "-shared"
 

