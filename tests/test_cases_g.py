@@ -133,14 +133,26 @@ def test_g4_a_script_without_a_guard_runs_once_on_three_devices(folder: Path) ->
 def test_g4_a_function_of_the_script_itself_can_be_extern(folder: Path) -> None:
     (folder / "own.ss").write_text(
         'devices cpu\n\ndim D = 3\n\nextern fn mine(x: [b D]) -> [b D] = "__main__.mine"\n\n'
-        "fn f(x: [b D]) -> [b D]:\n    return mine(x) * 2.0\n"
+        "fn f(x: [b D]) -> [b D]:\n    return mine(x) * 2.0\n\n"
+        "fn g(x: [b D]) -> [b D]:\n    return mine(x) * 3.0\n"
     )
     (folder / "own_script.py").write_text(
-        "import shapescript, torch\ndef mine(x):\n    return x + 1\n"
-        "print(shapescript.load('own.ss').f(torch.ones(1, 3)).tolist())\n"
+        "import shapescript, sys, torch, threading\nby = 1\nlock = None\n"
+        "def more(x):\n    assert lock is None\n    return x + by\n"
+        "def mine(x):\n    return more(x)\n"
+        "own = shapescript.load('own.ss', devices=sys.argv[1])\n"
+        "print(own.f(torch.ones(1, 3)).tolist())\n"
+        "lock = threading.Lock()\n"
+        "try:\n    print(own.g(torch.ones(1, 3)).tolist())\n"
+        "except shapescript.Error as error:\n    print(error)\n"
+        "print(own.f(torch.ones(1, 3)).tolist())\n"
     )
-    done = subprocess.run([sys.executable, "own_script.py"], cwd=folder, capture_output=True, text=True, timeout=120)
-    assert (done.stdout, done.stderr) == ("[[4.0, 4.0, 4.0]]\n", "")
+    command = [sys.executable, "own_script.py", "cpu[0 1]"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.stderr == ""
+    first, *refused, last = done.stdout.splitlines()
+    assert first == last == "[[4.0, 4.0, 4.0]]"
+    assert "`__main__.mine` can't be copied to the workers" in refused[1] and "own.ss:11:12" in "".join(refused)
 
 
 ROWS = np.arange(6, dtype=np.float64).reshape(2, 3)

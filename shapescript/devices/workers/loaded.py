@@ -1,11 +1,13 @@
 """A plan as a worker has it: a laid-out graph made ready to run on one device.
 
-Gives `encode`, for the controller, and `Loaded`, for a worker.
+Gives `encode`, for the controller, and `Loaded`, for a worker. A worker doesn't run the user's script again, so an
+`extern fn` that is a function of the script itself, or of a notebook, goes with the plan that calls it, by value.
 """
 
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
@@ -14,17 +16,45 @@ from shapescript.devices.executors import make_executor
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.runner import Executes
 from shapescript.devices.transport import Transport
+from shapescript.diagnostics.diagnostic import Diagnostic, Label, ProgramError
 from shapescript.ir.codec import decode_graph, encode_graph
+from shapescript.ir.graph import Graph
 from shapescript.layout.laid import LaidGraph
 
 MOST_COUNTS = 8
+SCRIPT = "__main__."
 
 
 def encode(laid: LaidGraph) -> bytes:
     """What a worker needs of a laid-out graph."""
     if laid.padded:
         raise ValueError("a padded graph is for devices that capture it; CPU workers run each width as it is")
-    return pickle.dumps((encode_graph(laid.graph), laid.mesh, laid.parts, dict(laid.resting.written)))
+    graph = encode_graph(laid.graph)
+    return pickle.dumps((graph, laid.mesh, laid.parts, dict(laid.resting.written), functions_of_script(laid.graph)))
+
+
+def functions_of_script(graph: Graph) -> dict[str, bytes]:
+    """The functions of the running script that a graph calls, by name, as they are now.
+
+    Raises:
+        ProgramError: one holds what can't be copied to another process.
+    """
+    found: dict[str, bytes] = {}
+    for node in graph.nodes:
+        target = str(node.attributes.get("target", ""))
+        name = target.removeprefix(SCRIPT)
+        if not target.startswith(SCRIPT) or name in found:
+            continue
+        import cloudpickle
+
+        try:
+            found[name] = cloudpickle.dumps(getattr(sys.modules["__main__"], name))
+        except Exception as error:
+            message = f"`{target}` can't be copied to the workers of the devices: {error}"
+            helps = ("put it into a module beside the program, which each worker imports",)
+            assert node.span is not None
+            raise ProgramError(Diagnostic("E2114", message, Label(node.span), helps=helps)) from error
+    return found
 
 
 class Loaded:
@@ -39,7 +69,9 @@ class Loaded:
     @staticmethod
     def decode(data: bytes, device: int, place: torch.device, transport: Transport) -> Loaded:
         """From bytes of `encode`."""
-        graph_data, mesh, parts, written = pickle.loads(data)
+        graph_data, mesh, parts, written, functions = pickle.loads(data)
+        for name, function in functions.items():
+            setattr(sys.modules["__main__"], name, pickle.loads(function))
         graph = decode_graph(graph_data)
         laid = LaidGraph(graph, mesh, [], [], [], [], [], [], parts)
         return Loaded(laid, device, make_executor(graph, place, transport, written))
