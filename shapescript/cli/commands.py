@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import sys
 from importlib import util
@@ -15,6 +16,8 @@ from shapescript.cli.usage import UsageError
 from shapescript.diagnostics.formats import show
 from shapescript.diagnostics.render import wants_colour
 from shapescript.session import OverrideError, Session, open_session
+
+CPP_MODULES = ["_core", "_executor", "_transport", "_cuda"]
 
 
 def session_of(path: str, arguments: argparse.Namespace) -> Session:
@@ -148,10 +151,12 @@ def doctor(arguments: argparse.Namespace) -> int:
     print(f"python       {platform.python_version()}, {platform.system()} {platform.machine()}")
     for package in ("torch", "numpy", "ply", "safetensors", "tensorboard", "rich", "modal"):
         print(f"{package:<12} {installed(package)}")
-    native = util.find_spec("shapescript._core") is not None
-    print(
-        f"C++ modules  {'built' if native else 'not built: the same results, slower (SHAPESCRIPT_NATIVE=1 says why)'}"
-    )
+    built = [name for name in CPP_MODULES if util.find_spec(f"shapescript.{name}") is not None]
+    told = [f"{name} {'built' if name in built else 'not built'}" for name in CPP_MODULES]
+    print(f"C++ modules  {', '.join(told)}")
+    if not set(CPP_MODULES[:3]) <= set(built):
+        print("             the results are the same without them, slower; SHAPESCRIPT_NATIVE=1 at a build says why")
+    print(f"executor     {executors_here()}")
     tables = util.find_spec("shapescript.syntax._tables") is not None
     print(
         f"parser       {'tables built' if tables else 'tables made at each start: install the package to build them'}"
@@ -168,6 +173,22 @@ def installed(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+def executors_here() -> str:
+    """What runs the tensor operations of each kind of device that is here."""
+    if util.find_spec("torch") is None:
+        return "none: torch isn't installed"
+    import torch
+
+    from shapescript.devices.executors import VARIABLE, UnknownExecutor, executor_name
+
+    kinds = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    try:
+        found = ", ".join(f"{executor_name(torch.device(kind))} on {kind}" for kind in kinds)
+    except UnknownExecutor as error:
+        return str(error)
+    return f"{found} (by {VARIABLE})" if os.environ.get(VARIABLE) else found
 
 
 def devices_here() -> str:
