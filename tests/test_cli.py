@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,19 @@ def test_what_always_works(folder: Path, capsys: Out, words: list[str]) -> None:
     assert "hapescript" in capsys.readouterr().out.lower()
 
 
+def test_doctor_says_what_runs_operations(capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHAPESCRIPT_EXECUTOR", "reference")
+    assert main(["doctor"]) == 0
+    told = capsys.readouterr().out
+    assert "executor     reference on cpu" in told and "(by SHAPESCRIPT_EXECUTOR)" in told
+    for name in ("_core", "_executor", "_transport", "_cuda"):
+        built = importlib.util.find_spec(f"shapescript.{name}") is not None
+        assert f"{name} {'built' if built else 'not built'}" in told
+    monkeypatch.setenv("SHAPESCRIPT_EXECUTOR", "fast")
+    assert main(["doctor"]) == 0
+    assert "must be native, captured or reference" in capsys.readouterr().out
+
+
 def test_help_has_examples(folder: Path, capsys: Out) -> None:
     for command in ("check", "run", "plan", "explain", "doctor"):
         assert main([command, "--help"]) == 0
@@ -287,25 +301,32 @@ def test_ctrl_c_says_one_line(folder: Path) -> None:
     assert errors == b"\ninterrupted\n"
 
 
-def seconds(command: list[str], folder: Path) -> float:
-    """The time of a process from start to end, the best of five."""
+def processor_seconds(command: list[str], folder: Path) -> float:
+    """The time that processors spend on a command, the least of three: others' work doesn't count."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # the first run compiles Python's own modules, the others read them
     times = []
-    for _ in range(5):
-        start = time.perf_counter()
+    for _ in range(4):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True)
-        times.append(time.perf_counter() - start)
-    return min(times)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(times[1:])
 
 
 def test_a_check_takes_a_quarter_of_a_second(folder: Path) -> None:
     if not (ROOT / "shapescript" / "syntax" / "_tables.py").is_file():
         pytest.skip("the parser's tables aren't built")
-    bare = seconds([sys.executable, "-c", "import argparse, dataclasses, ast"], folder)
-    # on a machine that is slow or busy, where a bare Python needs more than 60 ms, the limit grows with it
-    limit = 0.25 * max(1.0, bare / 0.06)
-    assert seconds([sys.executable, "-m", "shapescript", "check", "chapter.ss"], folder) < limit
+    check = [sys.executable, "-m", "shapescript", "check", "chapter.ss"]
+    bare = [sys.executable, "-c", "import argparse, dataclasses, ast"]
+    # a processor that is slow or shared, where a bare Python needs more than 60 ms, is given as much more
+    shares = []
+    for _ in range(3):
+        limit = 0.25 * max(1.0, processor_seconds(bare, folder) / 0.06)
+        shares.append(processor_seconds(check, folder) / limit)
+        if shares[-1] < 1:
+            return
+    raise AssertionError(f"a check takes {min(shares):.2f} of what it may")
 
 
 def test_a_step_is_compiled_once_for_all_batches_and_rates(folder: Path) -> None:
