@@ -98,7 +98,22 @@ ALL = [
         "clip", "Clip", "Pair", lambda m: shapescript.adamw(m, lr=2e-3), lambda code: code.columns("train"), "captions"
     ),
     Example(
-        "vit", "Vit", "Sample", lambda m: shapescript.adamw(m, lr=2e-3), lambda code: code.columns("train"), "patches"
+        "vit",
+        "Vit",
+        "Sample",
+        lambda m: shapescript.adamw(m, lr=2e-3),
+        lambda code: code.columns("train"),
+        "patches",
+        more=(2e-3,),
+    ),
+    Example(
+        "experts",
+        "Experts",
+        "Sample",
+        lambda m: shapescript.adamw(m, lr=5e-3),
+        lambda code: code.columns(1000, 0),
+        "rings",
+        size=50,
     ),
 ]
 

@@ -3,27 +3,27 @@
 
 devices cpu
 
-dim P = 64      # pixels
+dim P = 64  # pixels
 dim V = captions.vocabulary()
-dim S = 4       # words of a sentence
-dim H = 128     # features
-dim D = 32      # what pictures and sentences have in common
-dim C = 10      # digits
+dim S = 4    # words of a sentence
+dim H = 128  # features
+dim D = 32   # what pictures and sentences have in common
+dim C = 10   # digits
 
 import nn
 import python captions
 
 model Clip:
     pixels: nn.Linear[P H]
-    seen: nn.Linear[H D]
-    words: nn.Embedding[V H]
-    said: nn.Linear[H D]
+    seen:   nn.Linear[H D]
+    words:  nn.Embedding[V H]
+    said:   nn.Linear[H D]
     param sharpness: [] = constant(2.0)
 
 data Pair:
     picture: [P]
-    words: [S] Index[V]
-    digit: [] Index[C]
+    words:   [S] Index[V]
+    digit:   [] Index[C]
 
 fn unit(x: [.. D]) -> [.. D]:
     return x / norm(x, over=D)

@@ -2,12 +2,12 @@
 
 devices cpu
 
-dim Y = 28      # rows of a picture
-dim X = 28      # pixels of a row
-dim A = 16      # features after the first layer
-dim B = 32      # after the second
-dim D = 64      # after the third
-dim C = 10      # digits
+dim Y = 28  # rows of a picture
+dim X = 28  # pixels of a row
+dim A = 16  # features after the first layer
+dim B = 32  # after the second
+dim D = 64  # after the third
+dim C = 10  # digits
 
 import nn
 import python mnist
@@ -18,14 +18,14 @@ model Layer[I O]:
     norm: nn.BatchNorm[O]
 
 model Net:
-    first: Layer[1 A]
+    first:  Layer[1 A]
     second: Layer[A B]
-    third: Layer[B D]
-    out: nn.Linear[D C]
+    third:  Layer[B D]
+    out:    nn.Linear[D C]
 
 data Sample:
     picture: [1 Y X]
-    digit: [] Index[C]
+    digit:   [] Index[C]
 
 fn layer(x: [b i h w], mut m: Layer[i o]) -> [b o h w]:
     return conv(x, m.w, over=[h w], pad=same) |> nn.batch_normed2d(mut m.norm) |> relu

@@ -2,28 +2,28 @@
 
 devices cpu
 
-dim X = 2       # coordinates of a point
-dim T = 100     # steps from a point to noise
-dim K = 16      # frequencies that tell the step
-dim H = 128     # features
-dim L = 3       # layers
+dim X = 2    # coordinates of a point
+dim T = 100  # steps from a point to noise
+dim K = 16   # frequencies that tell the step
+dim H = 128  # features
+dim L = 3    # layers
 
 import nn
 import python moons
 
 model Denoiser:
-    into: nn.Linear[X H]
-    time: nn.Linear[2*K H]
+    into:   nn.Linear[X H]
+    time:   nn.Linear[2*K H]
     layers: [L] nn.Linear[H H]
-    out: nn.Linear[H X]
+    out:    nn.Linear[H X]
 
 data Point:
     x: [X]
 
 # a point, a step and the noise that is drawn for it, where all are given
 data Drawn:
-    x: [X]
-    t: [] Index[T]
+    x:     [X]
+    t:     [] Index[T]
     noise: [X]
 
 # what each step leaves of a point, and what is left of it after each
@@ -49,7 +49,12 @@ fn missed(m: Denoiser, x: [b X], t: [b] Index[T], noise: [b X]) -> [] NonNeg:
 fn loss(m: Denoiser, batch: [b] Point) -> [] NonNeg:
     return missed(m, batch.x, randint[b](T), normal[b X](std=1))
 
-fn step(mut m: Denoiser, mut mean: Denoiser, mut opt: AdamW[Denoiser], batch: [b] Point) -> [] NonNeg:
+fn step(
+    mut m: Denoiser,
+    mut mean: Denoiser,
+    mut opt: AdamW[Denoiser],
+    batch: [b] Point,
+) -> [] NonNeg:
     l, g = value_and_grad(loss, m, batch)
     update(mut m, mut opt, g)
     average(mut mean, m, keep=0.999)
@@ -90,5 +95,10 @@ fn main(epochs: int = 400, count: int = 1000):
     for t in reversed(0..T):
         x = before(mean, x, t as [] Index[T])
     print("distance to true points", moons.distance(x, 2))
-    print("of true points to each other", moons.between_true_points(count), "of normal ones", moons.to_normal_points(count))
+    print(
+        "of true points to each other",
+        moons.between_true_points(count),
+        "of normal ones",
+        moons.to_normal_points(count),
+    )
     moons.draw(x, "points.png")

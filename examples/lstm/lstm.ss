@@ -6,14 +6,14 @@ import nn
 import python shakespeare
 
 dim V = shakespeare.vocabulary()
-dim T = 32      # characters of a window
-dim E = 32      # features of a character
-dim H = 128     # features that are hidden
+dim T = 32   # characters of a window
+dim E = 32   # features of a character
+dim H = 128  # features that are hidden
 
 model Net:
     characters: nn.Embedding[V E]
-    layer: nn.Lstm[E H]
-    out: nn.Linear[H V]
+    layer:      nn.Lstm[E H]
+    out:        nn.Linear[H V]
 
 data Window:
     x: [T] Index[V]
@@ -32,7 +32,12 @@ fn step(mut m: Net, mut opt: AdamW[Net], batch: [b] Window) -> [] NonNeg:
     update(mut m, mut opt, g)
     return l
 
-fn next(m: Net, x: [n] Index[V], carry: ([n H], [n H]), temperature: float) -> ([n] Index[V], ([n H], [n H])):
+fn next(
+    m: Net,
+    x: [n] Index[V],
+    carry: ([n H], [n H]),
+    temperature: float,
+) -> ([n] Index[V], ([n H], [n H])):
     z, carry = scores(m, repeat(x: n -> n 1), carry)
     return categorical(z[1=0] / temperature, over=V), carry
 

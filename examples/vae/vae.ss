@@ -2,19 +2,19 @@
 
 devices cpu
 
-dim P = 64      # pixels
-dim H = 128     # features
-dim Z = 8       # numbers behind a picture
+dim P = 64   # pixels
+dim H = 128  # features
+dim Z = 8    # numbers behind a picture
 
 import nn
 import python pictures
 
 model Vae:
-    into: nn.Linear[P H]
-    mean: nn.Linear[H Z]
+    into:   nn.Linear[P H]
+    mean:   nn.Linear[H Z]
     spread: nn.Linear[H Z]
-    back: nn.Linear[Z H]
-    out: nn.Linear[H P]
+    back:   nn.Linear[Z H]
+    out:    nn.Linear[H P]
 
 data Picture:
     picture: [P]
@@ -22,7 +22,7 @@ data Picture:
 # a picture and the noise that is drawn for it, where both are given
 data Drawn:
     picture: [P]
-    noise: [Z]
+    noise:   [Z]
 
 fn decoded(z: [b Z], m: Vae) -> [b P]:
     return z |> nn.linear(m.back) |> relu |> nn.linear(m.out)
