@@ -500,7 +500,7 @@ def test_a_program_gives_the_same_and_old_values_stay(
 
 def test_the_variable_takes_known_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHAPESCRIPT_EXECUTOR", "fast")
-    with pytest.raises(UnknownExecutor, match="it must be native or reference"):
+    with pytest.raises(UnknownExecutor, match="it must be native, captured or reference"):
         executor_name(torch.device("cpu"))
     monkeypatch.setenv("SHAPESCRIPT_EXECUTOR", "reference")
     assert executor_name(torch.device("cpu")) == "reference"

@@ -185,8 +185,19 @@ class Executor {
                std::vector<Timing>* timings) {
     const std::vector<std::byte*> in = Addresses(inputs), out = Addresses(outputs);
     const std::function<bool(int)> back = WithGil(call);
-    const py::gil_scoped_release released;
-    return bound.Run(in, out, {seed, call_number, first_row}, threads_, back, timings);
+    const std::function<bool()> ask = [] {
+      const py::gil_scoped_acquire acquired;
+      return PyErr_CheckSignals() != 0;  // on the main thread alone is there ever one
+    };
+    Interrupts interrupts(&ask);
+    int failed;
+    {
+      const py::gil_scoped_release released;
+      failed =
+          bound.Run(in, out, {seed, call_number, first_row}, threads_, back, interrupts, timings);
+    }
+    if (interrupts.stopped()) throw py::error_already_set();
+    return failed;
   }
 
   Threads threads_;

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kTile = 1024;         // values of a tile, where a row isn't longer
 constexpr std::int64_t kParallel = 1 << 16;  // places of a space from which threads share it
+constexpr std::int64_t kLook = 32;           // tiles after which a stop is looked for
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kMostOperands = 16, kMostResults = 4;
 
@@ -299,7 +300,10 @@ void ElementwiseStep::RunTiles(const Context& context, std::int64_t first, std::
     at[number.reg] = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(&number.bits));
   }
   const std::int64_t parts = (columns_ + tile_columns_ - 1) / tile_columns_;
+  const bool asks = first == 0;  // the caller's thread has the first tiles
   for (std::int64_t i = first; i < last; ++i) {
+    if (i % kLook == 0 && (asks ? context.interrupts->Ask() : context.interrupts->stopped()))
+      return;
     Tile tile;
     tile.first_row = i / parts * tile_rows_;
     tile.rows = std::min(tile_rows_, rows_ - tile.first_row);

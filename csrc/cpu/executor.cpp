@@ -102,6 +102,14 @@ Bound::Bound(std::shared_ptr<const Plan> plan, std::vector<std::int64_t> sizes,
         instruction.work));
   }
   PlanMemory();
+  for (const std::int32_t output : plan_->outputs) {
+    std::size_t at = 0;
+    for (; at < plan_->instructions.size(); ++at) {
+      const std::vector<std::int32_t> writes = TouchedBy(plan_->instructions[at].work).writes;
+      if (std::find(writes.begin(), writes.end(), output) != writes.end()) break;
+    }
+    begun_.push_back(at);
+  }
   if (plan_->call >= 0) own_[plan_->call] = reinterpret_cast<std::byte*>(&call_);
 }
 
@@ -197,7 +205,8 @@ void Bound::PlanMemory() {
 
 int Bound::Prepare(Threads& threads, const std::function<bool(int)>& call) {
   now_ = own_;
-  const Context context{now_, Key{}, &threads, &call};
+  Interrupts none;
+  const Context context{now_, Key{}, &threads, &call, &none};
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     if (!plan_->instructions[i].fixed) continue;
     const bool done = steps_[i] != nullptr ? steps_[i]->Run(context) : call(static_cast<int>(i));
@@ -206,19 +215,36 @@ int Bound::Prepare(Threads& threads, const std::function<bool(int)>& call) {
   return -1;
 }
 
+// The first instruction that writes over an input: a run is stopped only before it.
+std::size_t Bound::LastStop(std::span<std::byte* const> inputs,
+                            std::span<std::byte* const> outputs) const {
+  std::vector<std::byte*> given(inputs.begin(), inputs.end());
+  std::sort(given.begin(), given.end());
+  std::size_t last = plan_->instructions.size();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (begun_[i] < last && std::binary_search(given.begin(), given.end(), outputs[i]))
+      last = begun_[i];
+  }
+  return last;
+}
+
 int Bound::Run(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs,
                const Key& key, Threads& threads, const std::function<bool(int)>& call,
-               std::vector<Timing>* timings) {
+               Interrupts& interrupts, std::vector<Timing>* timings) {
   now_ = own_;
   for (std::size_t i = 0; i < inputs.size(); ++i) now_[plan_->inputs[i]] = inputs[i];
   for (std::size_t i = 0; i < outputs.size(); ++i) now_[plan_->outputs[i]] = outputs[i];
   call_ = key.call;
-  const Context context{now_, key, &threads, &call};
+  const Context context{now_, key, &threads, &call, &interrupts};
+  const std::size_t last_stop = LastStop(inputs, outputs);
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     if (plan_->instructions[i].fixed) continue;
+    if (i == last_stop) interrupts.Forbid();
+    if (interrupts.Ask()) return -1;
     const std::int64_t begin = timings != nullptr ? Now() : 0;
     const bool done = steps_[i] != nullptr ? steps_[i]->Run(context) : call(static_cast<int>(i));
     if (timings != nullptr) timings->push_back({static_cast<std::int32_t>(i), begin, Now()});
+    if (interrupts.stopped()) return -1;
     if (!done) return static_cast<int>(i);
   }
   return -1;

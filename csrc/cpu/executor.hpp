@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collectives.h"
+#include "interrupts.hpp"
 #include "kernels.hpp"
 #include "plan.hpp"
 #include "threads.hpp"
@@ -32,6 +33,7 @@ struct Context {
   Threads* threads;
   // Does an instruction that has no kernel; false where it failed.
   const std::function<bool(int instruction)>* call;
+  Interrupts* interrupts;
 };
 
 // Memory that begins at a cache line.
@@ -126,18 +128,23 @@ class Bound {
   std::size_t bytes() const { return run_.size() + fixed_.size(); }
   // Does what follows from the sizes alone; gives the instruction that failed, or -1.
   int Prepare(Threads& threads, const std::function<bool(int)>& call);
-  // Runs the steps; gives the instruction that failed, or -1.
+  // Runs the steps; gives the instruction that failed, or -1. Where `interrupts` stop it the
+  // outputs are without meaning, and inputs are as they were: once an input is written over it
+  // isn't stopped.
   int Run(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs, const Key& key,
-          Threads& threads, const std::function<bool(int)>& call,
+          Threads& threads, const std::function<bool(int)>& call, Interrupts& interrupts,
           std::vector<Timing>* timings = nullptr);
 
  private:
   void PlanMemory();
+  std::size_t LastStop(std::span<std::byte* const> inputs,
+                       std::span<std::byte* const> outputs) const;
 
   std::shared_ptr<const Plan> plan_;
   std::vector<std::int64_t> sizes_;
   std::vector<std::unique_ptr<Step>> steps_;  // null for a call
   std::vector<std::byte*> own_, now_;
+  std::vector<std::size_t> begun_;  // for each output the instruction that first writes it
   std::int64_t call_ = 0;
   Memory run_, fixed_;
 };
