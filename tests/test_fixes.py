@@ -29,7 +29,10 @@ SAFE = [
 ]
 UNSAFE = [
     ("fn f(x: [b D]) -> [b D]:\n    return rellu(x)\n", "fn f(x: [b D]) -> [b D]:\n    return relu(x)\n"),
-    ("fn f(x: [b D]) -> [b E]:\n    return x\n", "fn f(x: [b D]) -> [b D]:\n    return x\n"),
+    (
+        "dim Width = 3\n\nfn f(x: [b Width]) -> [b Widht]:\n    return x\n",
+        "dim Width = 3\n\nfn f(x: [b Width]) -> [b Width]:\n    return x\n",
+    ),
     (
         "model M:\n    param w: [D] = zeros\n\nfn g(mut m: M):\n    m.w = m.w + 1\n\nfn f(mut m: M):\n    g(m)\n",
         "model M:\n    param w: [D] = zeros\n\nfn g(mut m: M):\n    m.w = m.w + 1\n\nfn f(mut m: M):\n    g(mut m)\n",
