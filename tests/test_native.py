@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -505,7 +506,10 @@ def test_the_variable_takes_known_words_alone(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("SHAPESCRIPT_EXECUTOR", "reference")
     assert executor_name(torch.device("cpu")) == "reference"
     monkeypatch.delenv("SHAPESCRIPT_EXECUTOR")
-    assert executor_name(torch.device("cpu")) == "native" and executor_name(torch.device("cuda", 0)) == "reference"
+    built = find_spec("shapescript._cuda") is not None
+    assert executor_name(torch.device("cpu")) == "native"
+    assert executor_name(torch.device("cuda", 0)) == ("captured" if built else "reference")
+    assert executor_name(torch.device("mps")) == "reference"
 
 
 def test_a_profile_says_where_the_time_went(
