@@ -180,8 +180,15 @@ def starts_of(entries: Sequence[Entry], result: WorkloadResult, folder: Path, se
         say(f"  start {number + 1} of {settings.starts}")
         result.imports.append(seconds_of(command))
         for entry in turned([entry for entry in entries if entry.name in by_name], number):
+            one = by_name[entry.name]
+            if one.status != "ran":
+                continue
             contestant = Contestant(entry, folder / "data", folder / f"start-{entry.group}")
             running = [contestant]
-            with stopped(running):
-                contestant.ask(Block("watch", 0, 1))
-                by_name[entry.name].starts.append(time.perf_counter() - contestant.started)
+            try:
+                with stopped(running):
+                    contestant.ask(Block("watch", 0, 1))
+                    one.starts.append(time.perf_counter() - contestant.started)
+            except (Unavailable, Failed) as error:
+                set_aside(one, error)
+                say(f"  {entry.name}: {told(one)}")
