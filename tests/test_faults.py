@@ -133,9 +133,9 @@ def test_an_idle_worker_that_goes_is_noticed(name: str) -> None:
 
 
 def test_a_worker_that_never_starts_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shapescript.devices.workers import starting
+    from shapescript.devices.workers import launching
 
-    monkeypatch.setattr(starting, "BOOT", "raise SystemExit(7)")
+    monkeypatch.setattr(launching, "SERVE", "raise SystemExit(7)")
     pool = pool_of(2)
     with (
         within(),

@@ -8,6 +8,7 @@ import platform
 import sys
 from importlib import util
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shapescript import __version__
 from shapescript.cli.program_arguments import Help, program_arguments
@@ -16,6 +17,9 @@ from shapescript.cli.usage import UsageError
 from shapescript.diagnostics.formats import show
 from shapescript.diagnostics.render import wants_colour
 from shapescript.session import OverrideError, Session, open_session
+
+if TYPE_CHECKING:
+    from shapescript.devices.workers.launching import ForkServer
 
 CPP_MODULES = ["_core", "_executor", "_transport", "_cuda"]
 
@@ -100,20 +104,37 @@ def run_profiled(session: Session, values: dict[str, object], count: bool) -> in
 
 def run_main(session: Session, values: dict[str, object], count: bool = False) -> int:
     """Runs a checked program's `main`; `count`: says afterwards what was specialised."""
-    from shapescript.controller.errors import Error
-    from shapescript.controller.run import run_program
-
+    launcher = begun_workers(session)
     try:
-        specialised = run_program(session.typed, session.placed.kinds, values, session.seed, session.path)
-    except Error as error:
-        sys.stdout.flush()
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        from shapescript.controller.errors import Error
+        from shapescript.controller.run import run_program
+
+        try:
+            specialised = run_program(
+                session.typed, session.placed.kinds, values, session.seed, session.path, launcher=launcher
+            )
+        except Error as error:
+            sys.stdout.flush()
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+    finally:
+        if launcher is not None:
+            launcher.end()
     if count:
         sys.stdout.flush()
         for name, often in specialised.items():
             print(f"fn {name}: specialised {often.times} times, {often.seconds:.2f} s", file=sys.stderr)
     return 0
+
+
+def begun_workers(session: Session) -> ForkServer | None:
+    """What several devices' workers come from, begun before this process loads torch, so that both do side by side."""
+    devices = session.typed.devices
+    if devices is None or devices.kind != "cpu" or devices.count == 1:
+        return None
+    from shapescript.devices.workers.launching import begun_ahead
+
+    return begun_ahead(devices.count, Path(session.path).resolve().parent)
 
 
 def run_python(arguments: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ import torch
 
 from shapescript.controller.errors import DeviceError, Error
 from shapescript.controller.placing import OneDevice, Place
+from shapescript.devices.workers.launching import Launcher
 from shapescript.types.typed import DevicesInfo
 
 
@@ -50,8 +51,10 @@ def missing(devices: DevicesInfo, found: str, there: int) -> str:
     return f"`devices {devices}`: here is {found}, and {processor}; {fewer}{here}{rented}"
 
 
-def place_of(devices: DevicesInfo | None, folder: Path) -> Place:
+def place_of(devices: DevicesInfo | None, folder: Path, launcher: Launcher | None = None) -> Place:
     """Where a program on these devices runs; several get a worker process each.
+
+    `launcher` is what they come from, where it was begun before.
 
     Raises:
         DeviceError: one isn't there, or the deadline for its worker is no number.
@@ -67,7 +70,7 @@ def place_of(devices: DevicesInfo | None, folder: Path) -> Place:
 
     names = [f"{devices.kind}[{number}]" for number in devices.numbers]
     try:
-        pool = WorkerPool(names, mesh=Mesh(devices.mesh), folder=str(folder))
+        pool = WorkerPool(names, mesh=Mesh(devices.mesh), folder=str(folder), launcher=launcher)
     except UnknownDeadline as error:
         raise DeviceError(str(error)) from None
     return SeveralDevices(pool, devices.split, devices.shard_params, devices.dims)

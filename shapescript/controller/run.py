@@ -17,6 +17,7 @@ from shapescript.controller.host_domain import HostDomain, host_evaluator
 from shapescript.controller.output import Output
 from shapescript.controller.placing import Place
 from shapescript.controller.python_modules import attribute, call_python, import_python
+from shapescript.devices.workers.launching import Launcher
 from shapescript.diagnostics.render import render_all
 from shapescript.placement.kinds import Kind, Placement
 from shapescript.specialise.evaluator import Evaluator
@@ -34,10 +35,12 @@ def run_program(
     seed: int = 0,
     path: str | Path = "program.ss",
     place: Place | None = None,
+    launcher: Launcher | None = None,
 ) -> dict[str, Specialised]:
     """Calls `main` with these values by name; a parameter that isn't there takes its default.
 
-    `place` stands for the devices that the program names, and isn't closed.
+    `place` stands for the devices that the program names, and isn't closed; `launcher` is what their workers come
+    from, where it was begun before.
 
     Gives how often each device function was specialised, by name, and the seconds that took.
 
@@ -45,7 +48,7 @@ def run_program(
         ProgramError: a line of the program went wrong.
         Error: something that no line says: a device that isn't there or fails, a dim without a value.
     """
-    evaluator = start_program(program, kinds, seed, path, place)
+    evaluator = start_program(program, kinds, seed, path, place, launcher)
     domain = evaluator.domain
     assert isinstance(domain, HostDomain)
     output = domain.output
@@ -83,6 +86,7 @@ def start_program(
     seed: int = 0,
     path: str | Path = "program.ss",
     place: Place | None = None,
+    launcher: Launcher | None = None,
 ) -> Evaluator:
     """The controller's evaluator, ready to call the functions of a program; its domain has the devices.
 
@@ -107,7 +111,7 @@ def start_program(
             is_device,
             output,
             seed=seed,
-            place=place or place_of(program.devices, folder),
+            place=place or place_of(program.devices, folder, launcher),
             folder=folder,
         )
     )

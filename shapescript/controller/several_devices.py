@@ -14,6 +14,7 @@ import torch
 from shapescript.controller.dataset_items import Rows
 from shapescript.controller.datasets import Order
 from shapescript.devices.held import Somewhere
+from shapescript.devices.profile import Recorded, current_profile
 from shapescript.devices.runner import Border, Runner
 from shapescript.devices.several import SeveralRunner
 from shapescript.devices.workers.pool import WorkerPool
@@ -71,8 +72,12 @@ class SeveralDevices:
         return found[1]
 
     def finish(self) -> None:
-        """Waits for the workers."""
+        """Waits for the workers; a profile that is being recorded takes in what they have."""
         self.pool.finish()
+        profile = current_profile()
+        if profile is not None:
+            told = [each for each in self.pool.ask("profile") if isinstance(each, Recorded)]
+            profile.include(self.pool.devices, self.pool.mesh, told)
 
     def close(self) -> None:
         """Ends the workers."""

@@ -1,17 +1,25 @@
-"""Where a run's time goes: by line of the program and kind of work.
+"""Where a run's time goes: by line of the program and kind of work, on each device.
 
 Gives `recording`, within which executors that can do so note each instruction's time in a `Profile`, and what a profile
-is shown as: a table, and a trace in the format that Perfetto and Chrome open.
+is shown as: a table, and a trace in the format that Perfetto and Chrome open. The last runs are kept, so that a long
+program can be recorded.
+
+The devices' clocks are one machine's. What the devices do together begins for each when it comes there, and goes on
+when the last one has come: until then it waits.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
+
+from shapescript.layout.mesh import Mesh
 
 KINDS = {
     "product": "products",
@@ -25,89 +33,225 @@ KINDS = {
     "check": "checks",
     "call": "calls of torch",
     "sending": "sending",
+    "waiting": "waiting",
 }
 """The word for each kind of instruction."""
+BETWEEN = "between runs"
+"""What isn't an instruction's: the program's own code, batches that are put together, commands on their way."""
+MOST_RUNS = 2000
 
 
 @dataclass(frozen=True)
 class Work:
-    """One instruction as it is shown: its place in the program, its kind, and the operations it stands for."""
+    """One instruction as it is shown: its place in the program, its kind, and the operations it stands for.
+
+    `axis` is the axis of the mesh along which the devices do it together.
+    """
 
     place: str
     text: str
     kind: str
     operations: str
+    axis: int | None = None
 
 
-@dataclass(frozen=True)
-class Event:
-    """One instruction's time in one run, in nanoseconds."""
+class Run(NamedTuple):
+    """A run of a plan: for each instruction its number, beginning and end in nanoseconds.
 
+    `first`: what came before it was the making of the plan.
+    """
+
+    plan: int
+    first: bool
+    timings: Sequence[tuple[int, int, int]]
+
+    @property
+    def begin(self) -> int:
+        """When its first instruction began."""
+        return self.timings[0][1]
+
+    @property
+    def end(self) -> int:
+        """When its last instruction ended."""
+        return self.timings[-1][2]
+
+
+@dataclass
+class Recorded:
+    """What one device ran: the instructions of each plan, and the last runs."""
+
+    plans: list[Sequence[Work]] = field(default_factory=list)
+    runs: deque[Run] = field(default_factory=lambda: deque(maxlen=MOST_RUNS))
+    count: int = 0
+
+    def add(self, works: Sequence[Work], timings: Sequence[tuple[int, int, int]]) -> None:
+        """Notes a run."""
+        if not timings:
+            return
+        plan = next((number for number, each in enumerate(self.plans) if each is works), len(self.plans))
+        first = plan == len(self.plans)
+        if first:
+            self.plans.append(works)
+        self.runs.append(Run(plan, first, timings))
+        self.count += 1
+
+
+class Part(NamedTuple):
+    """Some time of a device's: of an instruction, or between two runs."""
+
+    kind: str
     work: Work
     begin: int
     end: int
 
 
-@dataclass
-class Profile:
-    """What was recorded: the instructions in order, and the runs they belong to."""
+NO_WORK = Work("", "", "", "")
 
-    events: list[Event] = field(default_factory=list)
-    runs: list[tuple[int, int]] = field(default_factory=list)
+
+class Profile:
+    """What was recorded, by device; of workers when they have told it."""
+
+    def __init__(self) -> None:
+        self.own = Recorded()
+        self._told: dict[str, Recorded] = {}
+        self._mesh = Mesh((1,))
 
     def add(self, works: Sequence[Work], timings: Sequence[tuple[int, int, int]]) -> None:
-        """Notes a run: for each instruction its number, beginning and end."""
-        self.events.extend(Event(works[number], begin, end) for number, begin, end in timings)
-        if timings:
-            self.runs.append((timings[0][1], timings[-1][2]))
+        """Notes a run in this process: for each instruction its number, beginning and end."""
+        self.own.add(works, timings)
+
+    def include(self, devices: Sequence[str], mesh: Mesh, told: Sequence[Recorded]) -> None:
+        """Takes in what the workers of these devices have recorded."""
+        self._told = dict(zip(devices, told, strict=True))
+        self._mesh = mesh
+
+    @property
+    def devices(self) -> Mapping[str, Recorded]:
+        """What there is to show."""
+        return self._told or {"this process": self.own}
+
+    def parts(self) -> dict[str, list[Part]]:
+        """Each device's time, from its first run that is kept to its last, in order."""
+        arrivals = self._arrivals()
+        return {
+            name: list(parts_of(recorded, device, arrivals))
+            for device, (name, recorded) in enumerate(self.devices.items())
+        }
+
+    def _arrivals(self) -> dict[tuple[int, int, int], int]:
+        """By device, run (counted from the last) and instruction: when all had come to what they do together."""
+        came: dict[tuple[int, int, tuple[object, ...]], int] = {}
+        asked: dict[tuple[int, int, int], tuple[int, int, tuple[object, ...]]] = {}
+        for device, recorded in enumerate(self._told.values()):
+            own = self._mesh.coordinates(device)
+            for run, of in enumerate(reversed(recorded.runs)):
+                works = recorded.plans[of.plan]
+                for instruction, begin, _ in of.timings:
+                    axis = works[instruction].axis
+                    if axis is None:
+                        continue
+                    key = run, instruction, (*own[:axis], None, *own[axis + 1 :])
+                    came[key] = max(came.get(key, 0), begin)
+                    asked[device, run, instruction] = key
+        return {one: came[key] for one, key in asked.items()}
+
+    # --- as a table
 
     def table(self, most: int = 30) -> str:
-        """The time of each line and kind, the longest first."""
-        if not self.events:
+        """The time of each kind on each device, and of each line, the longest first."""
+        found = self.parts()
+        recorded = list(self.devices.values())
+        if not any(each.runs for each in recorded):
             return "nothing was recorded: no device function ran on the native executor\n"
-        total = sum(event.end - event.begin for event in self.events)
-        by_line = self._totals(lambda event: (event.work.place, event.work.text, KINDS[event.work.kind]))
-        by_kind = self._totals(lambda event: (KINDS[event.work.kind],))
-        runs = len(self.runs)
-        lines = [f"{total / runs / 1e3:.1f} µs a run in instructions, {runs} runs", ""]
-        lines += [f"{spent / total:6.1%} {spent / runs / 1e3:10.1f} µs  {kind}" for (kind,), spent in by_kind.items()]
+        runs, count = len(recorded[0].runs), recorded[0].count
+        kinds = {name: totals(parts, lambda part: (part.kind,)) for name, parts in found.items()}
+        in_all = {name: sum(of.values()) for name, of in kinds.items()}
+        kept = f"the last {runs} of {count} runs" if count > runs else f"{runs} run{'s' if runs > 1 else ''}"
+        lines = [f"microseconds of a run, on average over {kept}", ""]
+        names = list(found)
+        if self._told:
+            lines.append(" " * 16 + "".join(f"{name:>18}" for name in names))
+        for (kind,) in dict(longest(sum_of(kinds.values()))):
+            spent = [(kinds[name].get((kind,), 0), in_all[name]) for name in names]
+            lines.append(f"{kind:<16}" + "".join(f"{each / runs / 1e3:10.1f} {each / of:6.1%} " for each, of in spent))
+        lines.append(f"{'in all':<16}" + "".join(f"{of / runs / 1e3:10.1f}        " for of in in_all.values()))
         lines.append("")
-        width = max(len(place) for place, _, _ in by_line)
-        for (place, text, kind), spent in list(by_line.items())[:most]:
-            row = f"{spent / total:6.1%} {spent / runs / 1e3:10.1f} µs  {place:{width}}  {kind:14}  {text}"
-            lines.append(row.rstrip())
+        by_line = longest(
+            sum_of(totals(parts, lambda part: (part.work.place, part.work.text, part.kind)) for parts in found.values())
+        )
+        total = sum(in_all.values())
+        width = max(len(str(place)) for (place, _, _), _ in by_line)
+        for (place, text, kind), spent_here in by_line[:most]:
+            mean = spent_here / runs / len(names) / 1e3
+            lines.append(f"{mean:10.1f} {spent_here / total:6.1%}  {place:{width}}  {kind:14}  {text}")
         if len(by_line) > most:
             lines.append(f"and {len(by_line) - most} more")
-        return "\n".join(lines) + "\n"
+        return "".join(line.rstrip() + "\n" for line in lines)
 
-    def _totals(self, key: Callable[[Event], tuple[str, ...]]) -> Mapping[tuple[str, ...], int]:
-        totals: dict[tuple[str, ...], int] = {}
-        for event in self.events:
-            of = key(event)
-            totals[of] = totals.get(of, 0) + event.end - event.begin
-        return dict(sorted(totals.items(), key=lambda item: -item[1]))
+    # --- as a trace
 
     def write_trace(self, path: Path) -> None:
-        """Writes a trace in Chrome's format, which Perfetto opens too."""
-        start = self.runs[0][0] if self.runs else 0
-        events: list[dict[str, object]] = [
-            {"name": "run", "ph": "X", "pid": 1, "tid": 1, "ts": (begin - start) / 1e3, "dur": (end - begin) / 1e3}
-            for begin, end in self.runs
-        ]
-        events += [
-            {
-                "name": f"{event.work.place} {event.work.kind}".strip(),
-                "cat": KINDS[event.work.kind],
-                "ph": "X",
-                "pid": 1,
-                "tid": 1,
-                "ts": (event.begin - start) / 1e3,
-                "dur": (event.end - event.begin) / 1e3,
-                "args": {"line": event.work.text, "operations": event.work.operations},
-            }
-            for event in self.events
-        ]
-        path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}), encoding="utf-8")
+        """Writes a trace in Chrome's format, which Perfetto opens too: a process for each device."""
+        path.write_text(json.dumps({"traceEvents": list(self.trace()), "displayTimeUnit": "ns"}), encoding="utf-8")
+
+    def trace(self) -> Iterator[dict[str, object]]:
+        """The events of a trace; times are in microseconds from the first run."""
+        found = self.parts()
+        start = min((parts[0].begin for parts in found.values() if parts), default=0)
+
+        def event(device: int, name: str, category: str, begin: int, end: int) -> dict[str, object]:
+            of = {"name": name, "cat": category, "ph": "X", "pid": device, "tid": 1}
+            return {**of, "ts": (begin - start) / 1e3, "dur": (end - begin) / 1e3}
+
+        for device, (name, recorded) in enumerate(self.devices.items(), 1):
+            yield {"name": "process_name", "ph": "M", "pid": device, "tid": 1, "args": {"name": name}}
+            yield {"name": "thread_name", "ph": "M", "pid": device, "tid": 1, "args": {"name": "runs"}}
+            for run in recorded.runs:
+                yield event(device, "run", "run", run.begin, run.end)
+            for part in found[name]:
+                if part.work is NO_WORK:
+                    continue
+                named = f"{part.work.place} {part.kind}".strip()
+                said = {"line": part.work.text, "operations": part.work.operations}
+                yield {**event(device, named, part.kind, part.begin, part.end), "args": said}
+
+
+def parts_of(recorded: Recorded, device: int, arrivals: Mapping[tuple[int, int, int], int]) -> Iterator[Part]:
+    """A device's time, one after another; what devices do together in two parts."""
+    before: int | None = None
+    for at, run in enumerate(recorded.runs):
+        if before is not None and not run.first:
+            yield Part(BETWEEN, NO_WORK, before, run.begin)
+        works = recorded.plans[run.plan]
+        for instruction, begin, end in run.timings:
+            work = works[instruction]
+            arrived = arrivals.get((device, len(recorded.runs) - 1 - at, instruction), begin)
+            if arrived > begin:
+                arrived = min(arrived, end)
+                yield Part(KINDS["waiting"], work, begin, arrived)
+            yield Part(KINDS[work.kind], work, max(begin, arrived), end)
+        before = run.end
+
+
+def totals(parts: Iterable[Part], key: Callable[[Part], tuple[str, ...]]) -> Counter[tuple[str, ...]]:
+    """The nanoseconds of parts that have a key in common."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for part in parts:
+        found[key(part)] += part.end - part.begin
+    return found
+
+
+def sum_of(each: Iterable[Counter[tuple[str, ...]]]) -> Counter[tuple[str, ...]]:
+    """The sums of totals."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for one in each:
+        found.update(one)
+    return found
+
+
+def longest(of: Counter[tuple[str, ...]]) -> list[tuple[tuple[str, ...], int]]:
+    """The greatest first."""
+    return of.most_common()
 
 
 _current: ContextVar[Profile | None] = ContextVar("profile", default=None)
@@ -127,3 +271,8 @@ def recording() -> Iterator[Profile]:
         yield profile
     finally:
         _current.reset(token)
+
+
+def record() -> None:
+    """Notes what this process runs from now on."""
+    _current.set(Profile())

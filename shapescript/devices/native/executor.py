@@ -40,6 +40,8 @@ from shapescript.types.size import SizeError
 MOST_BOUND = 4
 WORD = 2**32
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+UPDATE = "update("
+"""What the span of an optimizer's operations begins with."""
 
 
 @dataclass
@@ -372,16 +374,19 @@ class _Caller:
 
 
 def work_of(instruction: Instruction) -> Work:
-    """An instruction as a profile shows it, at the line of its last node that has one."""
+    """An instruction as a profile shows it, at the line of its last node that has one; an optimizer's at its update."""
     spans = [node.span for node in instruction.nodes if node.span is not None]
     operations = " ".join(node.name for node in instruction.nodes)
-    kind = instruction.kind
-    if kind == "call" and instruction.node.name in COLLECTIVES:
-        kind = "sending"
+    kind, axis = instruction.kind, None
+    if instruction.node.name in COLLECTIVES:
+        kind, axis = "sending", int(str(instruction.node.attributes["mesh_axis"]))
     if not spans:
-        return Work("", "", kind, operations)
-    span = spans[-1]
-    return Work(f"{span.source.name}:{span.line}", span.source.line(span.line).strip(), kind, operations)
+        return Work("", "", kind, operations, axis)
+    updates = [span for span in spans if span.text.startswith(UPDATE)]
+    if updates and kind == "tiles":
+        kind = "optimizer"
+    span = (updates or spans)[-1]
+    return Work(f"{span.source.name}:{span.line}", span.source.line(span.line).strip(), kind, operations, axis)
 
 
 def ends_of(graph: Graph, transport: Transport | None) -> list[InMemory]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import threading
 import weakref
 from collections import deque
@@ -41,6 +40,7 @@ from shapescript.devices.workers.commands import (
 )
 from shapescript.devices.workers.cutting import Lie
 from shapescript.devices.workers.failure import PoolClosed, UnknownDeadline, WorkerFailure
+from shapescript.devices.workers.launching import Launcher, search_path
 from shapescript.devices.workers.scalars import MOST, RUNS, Scalars
 from shapescript.devices.workers.segments import Segment, as_bytes
 from shapescript.devices.workers.staging import Place, Staging
@@ -95,7 +95,10 @@ class DatasetFacts:
 
 
 class WorkerPool:
-    """A worker for each device. `devices` are their names, `mesh` how they stand (by default in one line)."""
+    """A worker for each device. `devices` are their names, `mesh` how they stand (by default in one line).
+
+    `launcher` is one for as many workers that may have been started before; it ends with the pool.
+    """
 
     def __init__(
         self,
@@ -104,6 +107,7 @@ class WorkerPool:
         deadline: float | None = None,
         folder: str | None = None,
         transport: str = "shared",
+        launcher: Launcher | None = None,
     ) -> None:
         self.devices = tuple(devices)
         self.mesh = mesh or Mesh((len(self.devices),))
@@ -120,7 +124,7 @@ class WorkerPool:
         self._last = 0
         self._failure: Exception | None = None
         self._closed = False
-        started = start_workers(self.devices, self.mesh, self._path(), set_deadline(deadline), transport)
+        started = start_workers(self.devices, self.mesh, self._path(), set_deadline(deadline), transport, launcher)
         self._channel: Channel = started.channel
         self._supervisor = started.supervisor
         self._sockets = started.sockets
@@ -354,7 +358,7 @@ class WorkerPool:
         return [by_plan.get(plan, Sent()) for by_plan in self.ask("sent")]  # type: ignore[attr-defined]
 
     def ask(self, question: str) -> list[object]:
-        """Each worker's answer: to `sent`, `modules`, `threads` or `memory` (bytes of values, and at most in all)."""
+        """Each worker's answer: to `sent`, `modules`, `threads`, `profile` or `memory` (bytes now, at most)."""
         with self._lock:
             command = self._post(Ask(question).pack())
             self._wait_all(command)
@@ -389,16 +393,13 @@ class WorkerPool:
     def processes(self) -> list[int]:
         """The numbers of the workers' processes; they may still be getting ready."""
         self._supervisor.started.wait()
-        return [process.pid for process in self._supervisor.processes]
+        return [process.pid for process in self._supervisor.processes if process.pid]
 
     # --- inside
 
     def _path(self) -> tuple[str, ...]:
         """Where the controller finds modules now, the program's folder first."""
-        path = [os.path.abspath(each) for each in sys.path]
-        if self._folder is not None and (folder := os.path.abspath(self._folder)) not in path:
-            path.insert(0, folder)
-        return tuple(path)
+        return search_path(self._folder)
 
     def _value(self, number: int, lie: Lie, dtype: torch.dtype, command: int, scalar: int | None) -> WorkerValue:
         return WorkerValue(self, number, lie, dtype, command, scalar, self._dropped)

@@ -19,6 +19,7 @@ import torch
 from shapescript.devices.dtypes import DTYPES
 from shapescript.devices.flat_transport import FlatTransport
 from shapescript.devices.gloo import Lost, gloo_transport
+from shapescript.devices.profile import Recorded, current_profile, record
 from shapescript.devices.transport import Sent
 from shapescript.devices.workers import commands
 from shapescript.devices.workers.channel import Ended, Reader, SharedReader, SocketReader
@@ -40,6 +41,8 @@ PACKAGE = Path(__file__).resolve().parents[2]
 def serve(start: Start) -> None:
     """Serves until the channel ends, or something is raised."""
     torch.set_num_threads(start.threads)
+    if start.profile:
+        record()
     to_controller = socket.socket(fileno=start.socket)
     number = 0
     try:
@@ -184,6 +187,9 @@ class Worker:
                 return sorted(sys.modules)
             case "threads":
                 return torch.get_num_threads()
+            case "profile":
+                profile = current_profile()
+                return Recorded() if profile is None else profile.own
             case "memory":
                 values = sum(tensor.numel() * tensor.element_size() for tensor in self.values.values())
                 return values, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

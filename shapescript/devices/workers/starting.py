@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from shapescript.devices.profile import current_profile
 from shapescript.devices.workers.channel import Channel, SharedChannel, SocketChannel
+from shapescript.devices.workers.launching import Launcher, launcher_of, share_of_cores
 from shapescript.devices.workers.native import native
 from shapescript.devices.workers.scalars import Scalars
 from shapescript.devices.workers.segments import Segment
 from shapescript.devices.workers.shared_transport import exchange_bytes
 from shapescript.devices.workers.staging import USUAL
-from shapescript.devices.workers.supervisor import Launch, Supervisor
-from shapescript.devices.workers.worker import BOOT, Start
+from shapescript.devices.workers.supervisor import Supervisor
+from shapescript.devices.workers.worker import ABSENT, Start
 from shapescript.layout.mesh import Mesh
-
-ABSENT = -1
 
 
 @dataclass
@@ -36,16 +35,23 @@ class Started:
     end: Callable[[], None]
 
 
-def start_workers(devices: Sequence[str], mesh: Mesh, path: Sequence[str], deadline: float, transport: str) -> Started:
+def start_workers(
+    devices: Sequence[str],
+    mesh: Mesh,
+    path: Sequence[str],
+    deadline: float,
+    transport: str,
+    launcher: Launcher | None = None,
+) -> Started:
     """Starts a process for each device; returns before they are ready.
 
-    `transport` is `shared` (memory, where the module in C++ is there) or `gloo`.
+    `transport` is `shared` (memory, where the module in C++ is there) or `gloo`; `launcher` is what may have been
+    started before.
     """
     if transport not in ("shared", "gloo"):
         raise ValueError(f"a transport is `shared` or `gloo`, not `{transport}`")
     count = len(devices)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = max(1, cores // count)
+    cores, threads = share_of_cores(count)
     shared = native is not None and transport == "shared"
     segments: dict[str, Segment] = {
         "staging": Segment.make("staging", USUAL),
@@ -64,30 +70,25 @@ def start_workers(devices: Sequence[str], mesh: Mesh, path: Sequence[str], deadl
     )
     lifeline, held = os.pipe()
 
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    environment["SHAPESCRIPT_THREADS"] = str(threads)
-    environment["PYTHONUNBUFFERED"] = "1"  # what an `extern fn` prints isn't lost when the worker is ended
-    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # an idle thread must leave its core to the other workers
-    launches = []
+    starts = []
     for rank in range(count):
-        numbers = {name: segments[name].fileno if name in segments else ABSENT for name in FILES}
-        start = Start(
-            rank=rank,
-            devices=tuple(devices),
-            mesh=mesh.sizes,
-            parent=os.getpid(),
-            socket=reports[rank][1].fileno(),
-            lifeline=lifeline,
-            commands=commands[rank][1].fileno() if commands else ABSENT,
-            spin=count <= cores,
-            threads=threads,
-            **numbers,
+        numbers = {name: segments[name].fileno if name in segments else ABSENT for name in SHARED}
+        starts.append(
+            Start(
+                rank=rank,
+                devices=tuple(devices),
+                mesh=mesh.sizes,
+                parent=os.getpid(),
+                socket=reports[rank][1].fileno(),
+                lifeline=lifeline,
+                commands=commands[rank][1].fileno() if commands else ABSENT,
+                spin=count <= cores,
+                threads=threads,
+                profile=current_profile() is not None,
+                **numbers,
+            )
         )
-        inherited = [start.socket, lifeline, *(number for number in numbers.values() if number != ABSENT)]
-        inherited += [start.commands] if commands else []
-        # -P: no module of the working folder can stand before the standard library's
-        command = [sys.executable, "-P", "-c", BOOT, start.text(), *path]
-        launches.append(Launch(command, environment, inherited, reports[rank][0]))
+    launcher = launcher or launcher_of(count, path)
 
     link = native.Link(segments["link"].fileno) if native is not None else None
     channel: Channel = SharedChannel(link) if link is not None else SocketChannel([own for own, _ in commands])
@@ -99,7 +100,9 @@ def start_workers(devices: Sequence[str], mesh: Mesh, path: Sequence[str], deadl
             each.close()
         os.close(lifeline)
 
-    supervisor = Supervisor(launches, channel, link.beats if link is not None else None, deadline, started)
+    sockets = [own for own, _ in reports]
+    beats = link.beats if link is not None else None
+    supervisor = Supervisor(launcher, starts, sockets, channel, beats, deadline, started)
 
     def end() -> None:
         supervisor.stop()
@@ -109,7 +112,8 @@ def start_workers(devices: Sequence[str], mesh: Mesh, path: Sequence[str], deadl
         for segment in segments.values():
             segment.close()
 
-    return Started(channel, supervisor, [own for own, _ in reports], segments["scalars"], segments["staging"], end)
+    return Started(channel, supervisor, sockets, segments["scalars"], segments["staging"], end)
 
 
-FILES = ("link", "exchange", "staging", "scalars", "meeting")
+SHARED = ("link", "exchange", "staging", "scalars", "meeting")
+"""The files of `Start` that all workers have the same of."""

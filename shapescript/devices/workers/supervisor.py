@@ -1,9 +1,9 @@
 """Starts the workers, watches them, and ends them all when one fails.
 
-Takes how to start each; a thread of its own does the rest, so that the controller's other threads may wait for values
-or be busy. It sees a worker that exits, one that is stopped or hangs as a whole, and one that reports an error. Then it
-lets the others finish what came before, ends the group, and says what was first. A step that takes long isn't a fault:
-a worker's heartbeat is a thread of its own, which runs whatever the step does.
+Takes a launcher and what each worker is started with; a thread of its own does the rest, so that the controller's
+other threads may wait for values or be busy. It sees a worker that exits, one that is stopped or hangs as a whole, and
+one that reports an error. Then it lets the others finish what came before, ends the group, and says what was first. A
+step that takes long isn't a fault: a worker's heartbeat is a thread of its own, which runs whatever the step does.
 
 Doesn't know what commands mean.
 """
@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,23 +20,15 @@ from dataclasses import dataclass
 
 from shapescript.devices.workers.channel import Channel
 from shapescript.devices.workers.failure import STOPPED, state_of, words_for_exit, words_for_silence
+from shapescript.devices.workers.launching import Launcher, Process
 from shapescript.devices.workers.reports import Answer, Failed, ReportReader
+from shapescript.devices.workers.worker import Start
 
 TICK = 0.1
 PATIENCE = 4  # times the deadline, for a worker that isn't stopped and yet doesn't run: the machine may be very busy
 GRACE = 4.0  # at most, for the others to finish the commands before the one that failed
 FAREWELL = 0.2  # for idle workers to go by themselves
 LOST_GRACE = 3.0  # for the cause to be seen after a worker says that another doesn't answer
-
-
-@dataclass
-class Launch:
-    """How a worker is started: the command, its environment and the files that it inherits."""
-
-    command: Sequence[str]
-    environment: dict[str, str]
-    files: Sequence[int]
-    reports: socket.socket
 
 
 @dataclass
@@ -74,18 +63,21 @@ class Supervisor:
 
     def __init__(
         self,
-        launches: Sequence[Launch],
+        launcher: Launcher,
+        starts: Sequence[Start],
+        reports: Sequence[socket.socket],
         channel: Channel,
         beats: Callable[[int], int] | None,
         deadline: float,
         started: Callable[[], None],
     ) -> None:
+        self._launcher = launcher
         self._channel = channel
         self._beats = beats
         self._deadline = deadline
         self._started = started
-        self._readers = [ReportReader(launch.reports) for launch in launches]
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self._readers = [ReportReader(each) for each in reports]
+        self.processes: Sequence[Process] = ()
         self.fault: Fault | None = None
         self.answers: dict[int, dict[int, object]] = {}
         self.news = threading.Condition()
@@ -93,7 +85,7 @@ class Supervisor:
         self._closing = threading.Lock()
         self.started = threading.Event()
         self._wake_read, self._wake_write = os.pipe()
-        self._thread = threading.Thread(target=self._live, args=(launches,), name="shapescript-workers", daemon=True)
+        self._thread = threading.Thread(target=self._live, args=(starts,), name="shapescript-workers", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -114,23 +106,12 @@ class Supervisor:
 
     # --- the thread
 
-    def _live(self, launches: Sequence[Launch]) -> None:
+    def _live(self, starts: Sequence[Start]) -> None:
         try:
-            # a worker starts with SIGINT blocked, which it then ignores: Ctrl-C is the controller's
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
-                for launch in launches:
-                    self.processes.append(
-                        subprocess.Popen(
-                            launch.command,
-                            env=launch.environment,
-                            pass_fds=launch.files,
-                            stdin=subprocess.DEVNULL,
-                        )
-                    )
+                self.processes = self._launcher.launch(starts)
             finally:
                 self._started()
-                self.started.set()
             fault = self._watch()
             if fault is not None:
                 self._end(fault)
@@ -140,10 +121,8 @@ class Supervisor:
         finally:
             self._channel.end()
             self._let_go()
-            for process in self.processes:
-                process.kill()
-            for process in self.processes:
-                process.wait()
+            self._launcher.end()
+            self.started.set()
             with self.news:
                 self.news.notify_all()
 
@@ -157,30 +136,27 @@ class Supervisor:
         """Until something is wrong, or `stop`."""
         hearts = [Heart(time.monotonic()) for _ in self.processes]
         looked = time.monotonic()
-        ends = [file for process in self.processes if (file := pidfd(process.pid)) is not None]
         poll = select.poll()
-        for file in (self._wake_read, *ends, *(reader.source.fileno() for reader in self._readers)):
+        for file in (self._wake_read, *self._launcher.files(), *(reader.source.fileno() for reader in self._readers)):
             poll.register(file, select.POLLIN)
-        try:
-            while not self._stopping.is_set():
-                poll.poll(1000 * TICK)
-                fault = self._reported() or self._exited()
-                if fault is not None:
-                    return fault
-                now = time.monotonic()
-                if now - looked > 10 * TICK:  # this process itself didn't run
-                    hearts = [Heart(now, heart.beats) for heart in hearts]
-                looked = now
-                for rank, (process, heart) in enumerate(zip(self.processes, hearts, strict=True)):
-                    state = state_of(process.pid)
-                    silence = heart.silent(now, state, self._beats(rank) if self._beats is not None else 0)
-                    if silence > self._deadline * (1 if state in STOPPED else PATIENCE):
-                        words = words_for_silence(state, silence)
-                        return Fault(rank, self._channel.finished(rank) + 1, None, words)
-            return None
-        finally:
-            for file in ends:
-                os.close(file)
+        while not self._stopping.is_set():
+            poll.poll(1000 * TICK)
+            fault = self._reported() or self._exited()
+            if fault is not None:
+                return fault
+            if self._launcher.begun():
+                self.started.set()
+            now = time.monotonic()
+            if now - looked > 10 * TICK:  # this process itself didn't run
+                hearts = [Heart(now, heart.beats) for heart in hearts]
+            looked = now
+            for rank, (process, heart) in enumerate(zip(self.processes, hearts, strict=True)):
+                state = state_of(process.pid)
+                silence = heart.silent(now, state, self._beats(rank) if self._beats is not None else 0)
+                if silence > self._deadline * (1 if state in STOPPED else PATIENCE):
+                    words = words_for_silence(state, silence)
+                    return Fault(rank, self._channel.finished(rank) + 1, None, words)
+        return None
 
     def _reported(self) -> Fault | None:
         """Reads what has come; a fault is that of the first command, then of the first device."""
@@ -238,13 +214,3 @@ def urgency(fault: Fault) -> tuple[bool, int, int]:
 def is_lost(fault: Fault) -> bool:
     """Whether it only says that another worker doesn't answer."""
     return fault.report is not None and fault.report.lost
-
-
-def pidfd(process: int) -> int | None:
-    """A file that is ready when a process has gone, where the system has that."""
-    if not hasattr(os, "pidfd_open") or sys.platform != "linux":
-        return None
-    try:
-        return os.pidfd_open(process)
-    except OSError:
-        return None
