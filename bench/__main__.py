@@ -104,6 +104,7 @@ def main(words: list[str] | None = None) -> int:
         for name, entries in plan.items():
             print(name, *(f"  {entry.name}" for entry in entries), sep="\n")
         return 0 if given.list else 2
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's modules are compiled once, not at each start
     for number in ENDING:  # a shell's background jobs ignore Ctrl-C unless told
         signal.signal(number, interrupted)
     result = Result(described(), {"rounds": settings.rounds, "seconds": settings.seconds, "starts": settings.starts})

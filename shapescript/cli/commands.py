@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import platform
 import sys
@@ -106,9 +107,12 @@ def run_main(session: Session, values: dict[str, object], count: bool = False) -
     """Runs a checked program's `main`; `count`: says afterwards what was specialised."""
     launcher = begun_workers(session)
     try:
+        gc.disable()  # what is imported stays: there is nothing to collect
         from shapescript.controller.errors import Error
         from shapescript.controller.run import run_program
 
+        gc.freeze()
+        gc.enable()
         try:
             specialised = run_program(
                 session.typed, session.placed.kinds, values, session.seed, session.path, launcher=launcher

@@ -35,9 +35,10 @@ def main(number: int, parent: int) -> None:
     tell_system(SET_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)  # it went before the line above
+    gc.disable()  # what is imported stays: there is nothing to collect
     load()
-    gc.collect()
     gc.freeze()  # a collection in a worker would write to what it shares with the others
+    gc.enable()
     serve(socket.socket(fileno=number))
     os._exit(0)
 
