@@ -139,6 +139,8 @@ def atom_sizes(axes: Sequence[Axis], shape: Sequence[int], known: Mapping[str, i
 
 def solved(size: Size, length: int, known: Mapping[str, int]) -> dict[str, int]:
     """The value of the one atom of `size` that isn't known, where `size` is `length`; nothing where it isn't one."""
+    if (alone := size.lone_atom) is not None:
+        return {} if alone in known else {alone: length}
     open_atoms = [atom for atom in size.atoms if atom not in known]
     if len(open_atoms) != 1:
         return {}
@@ -186,9 +188,17 @@ def batch_in(frame: Frame, value: BatchValue, axis: Axis) -> BatchValue:
     if value.axis == wanted:
         return value
     fields: dict[str, object] = {}
+    count: dict[str, int] | None = None
     for name, part in value.fields.items():
         assert isinstance(part, TENSORS)
-        fields[name] = relabelled(frame.domain, part, (wanted, *part.axes[1:]))
+        axes = (wanted, *part.axes[1:])
+        if not isinstance(part, DeviceTensor):
+            fields[name] = relabelled(frame.domain, part, axes)
+            continue
+        if count is None:  # all fields have as many rows
+            count = atom_sizes((wanted,), part.shape[:1], part.sizes)
+            frame.domain.learn(count)
+        fields[name] = DeviceTensor(part.held, axes, part.element, {**part.sizes, **count})
     return BatchValue(value.data, wanted, fields)
 
 

@@ -293,22 +293,26 @@ class Specialiser:
     def _outcome(self, call: Call, outputs: Sequence[Somewhere]) -> Outcome:
         plan, binding = call.plan, call.binding
         sizes = {**binding.sizes, **binding.counts}
-        tensors = [
-            DeviceTensor(data, node.axes, node.element, sizes) for data, node in zip(outputs, plan.nodes, strict=True)
-        ]
-        shown_from = len(tensors) - len(plan.shown)
+        shown_from = len(outputs) - len(plan.shown)
         written_from = shown_from - len(plan.written)
-        result = unflatten(plan.result, iter(tensors[:written_from]))
+
+        def tensor(number: int) -> DeviceTensor:
+            node = plan.nodes[number]
+            return DeviceTensor(outputs[number], node.axes, node.element, sizes)
+
+        result = unflatten(plan.result, iter([tensor(number) for number in range(written_from)]))
         replaced: dict[int, DeviceTensor] = {}
-        for (at, place), tensor in zip(plan.written, tensors[written_from:shown_from], strict=True):
+        for number, (at, place) in enumerate(plan.written, written_from):
             if place is None:
-                replaced[at] = tensor
+                replaced[at] = tensor(number)
                 continue
             owner, name = call.slots_of(at)[place]
             old = owner[name]
             assert isinstance(old, DeviceTensor)
-            owner[name] = DeviceTensor(tensor.held, old.axes, old.element, old.sizes)
-        return Outcome(result, replaced, list(zip(plan.shown, tensors[shown_from:], strict=True)))
+            if old.held is not outputs[number]:  # where it is, the update was done in place
+                owner[name] = DeviceTensor(outputs[number], old.axes, old.element, old.sizes)
+        shown = [(name, tensor(number)) for number, name in enumerate(plan.shown, shown_from)]
+        return Outcome(result, replaced, shown)
 
 
 def given_up(call: Call) -> list[int]:

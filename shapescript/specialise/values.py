@@ -191,64 +191,70 @@ def owners(key: Hashable, owner: str = "value", path: str = "") -> Iterator[tupl
 
 def unflatten(key: Hashable, leaves: Iterator[object]) -> Value:
     """The value of a key, on these leaves: new containers, shared where the old ones were."""
-    made: list[object] = []
+    return next(leaves) if isinstance(key, Leaf) else _Unflattening(leaves).build(key)
 
-    def slots(parts: tuple[tuple[str, Hashable], ...]) -> Slots:
-        return {name: build(part) for name, part in parts}
 
-    def fill(into: Slots, parts: tuple[tuple[str, Hashable], ...]) -> None:
-        for name, part in parts:
-            into[name] = build(part)
+class _Unflattening:
+    """The making of one value. `made` are the containers so far, in the order in which `flatten` numbered them.
 
-    def build(at: Hashable) -> object:
+    Not functions within a function: those refer to themselves, and keep the leaves until the next collection.
+    """
+
+    def __init__(self, leaves: Iterator[object]) -> None:
+        self.leaves = leaves
+        self.made: list[object] = []
+
+    def build(self, at: Hashable) -> object:
         match at:
             case Leaf():
-                return next(leaves)
+                return next(self.leaves)
             case Known():
                 return at.value
             case Again():
-                return made[at.index]
+                return self.made[at.index]
             case Made():
-                return container(at)
+                return self._container(at)
         raise TypeError(f"no key of a value: {at!r}")
 
-    def container(at: Made) -> object:
+    def _fill(self, into: Slots, parts: tuple[tuple[str, Hashable], ...]) -> None:
+        for name, part in parts:
+            into[name] = self.build(part)
+
+    def _container(self, at: Made) -> object:
         kind, *rest = at.of
         match kind:
             case "model" | "gradients":
                 model_type = rest[0]
                 assert isinstance(model_type, ModelOf)
                 fields: Slots = {}
-                made.append(ModelValue(model_type, fields) if kind == "model" else GradientsValue(model_type, fields))
-                result = made[-1]
-                fill(fields, at.parts)
+                result = ModelValue(model_type, fields) if kind == "model" else GradientsValue(model_type, fields)
+                self.made.append(result)
+                self._fill(fields, at.parts)
                 return result
             case "batch":
                 data, axis = rest
                 assert isinstance(data, tree.Data) and isinstance(axis, Axis)
                 batch = BatchValue(data, axis, {})
-                made.append(batch)
-                fill(batch.fields, at.parts)
+                self.made.append(batch)
+                self._fill(batch.fields, at.parts)
                 return batch
             case "optimizer":
                 name, model_type = rest
                 assert isinstance(name, str) and isinstance(model_type, (ModelOf, ModelList))
                 optimizer = OptimizerValue(name, model_type, {}, {}, {})
-                made.append(optimizer)
+                self.made.append(optimizer)
                 for part, inner in at.parts:
                     assert isinstance(inner, Made)
                     if part == "options":
-                        fill(optimizer.options, inner.parts)
+                        self._fill(optimizer.options, inner.parts)
                     elif part == "step":
-                        fill(optimizer.step, inner.parts)
+                        self._fill(optimizer.step, inner.parts)
                     else:
-                        optimizer.state[part] = slots(inner.parts)
+                        self._fill(optimizer.state.setdefault(part, {}), inner.parts)
                 return optimizer
             case "tuple":
-                return tuple(build(part) for _, part in at.parts)
-        return [build(part) for _, part in at.parts]
-
-    return build(key)
+                return tuple(self.build(part) for _, part in at.parts)
+        return [self.build(part) for _, part in at.parts]
 
 
 def slots_of(value: Value) -> Iterator[tuple[Slots, str]]:

@@ -57,6 +57,14 @@ class Size:
         """The atoms that it depends on."""
         return frozenset(atom for monomial, _ in self.terms for atom, _ in monomial)
 
+    @cached_property
+    def lone_atom(self) -> str | None:
+        """The atom whose value it is, where it is one's and nothing else."""
+        if len(self.terms) != 1:
+            return None
+        monomial, coefficient = self.terms[0]
+        return monomial[0][0] if len(monomial) == 1 and monomial[0][1] == 1 and coefficient == 1 else None
+
     @property
     def constant(self) -> int | None:
         """Its value, where it is a whole number whatever the atoms are."""
