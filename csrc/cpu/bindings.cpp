@@ -136,6 +136,14 @@ std::function<bool(int)> WithGil(const py::function& call) {
   };
 }
 
+// Asks Python whether a run is to end; on the main thread alone is there ever a reason.
+std::function<bool()> Asks() {
+  return [] {
+    const py::gil_scoped_acquire acquired;
+    return PyErr_CheckSignals() != 0;
+  };
+}
+
 class Executor {
  public:
   explicit Executor(int threads) : threads_(threads) {}
@@ -157,8 +165,15 @@ class Executor {
   }
   int Prepare(Bound& bound, const py::function& call) {
     const std::function<bool(int)> back = WithGil(call);
-    const py::gil_scoped_release released;
-    return bound.Prepare(threads_, back);
+    const std::function<bool()> ask = Asks();
+    Interrupts interrupts(&ask);
+    int failed;
+    {
+      const py::gil_scoped_release released;
+      failed = bound.Prepare(threads_, back, interrupts);
+    }
+    if (interrupts.stopped()) throw py::error_already_set();
+    return failed;
   }
   int Run(Bound& bound, const std::vector<std::uintptr_t>& inputs,
           const std::vector<std::uintptr_t>& outputs, std::uint64_t seed, std::int64_t call_number,
@@ -173,7 +188,7 @@ class Executor {
         RunTimed(bound, inputs, outputs, seed, call_number, first_row, call, &timings);
     py::list found;
     for (const Timing& timing : timings)
-      found.append(py::make_tuple(timing.instruction, timing.begin, timing.end));
+      found.append(py::make_tuple(timing.instruction, timing.begin, timing.end, timing.waited));
     return py::make_tuple(failed, found);
   }
   int threads() const { return threads_.count(); }
@@ -185,10 +200,7 @@ class Executor {
                std::vector<Timing>* timings) {
     const std::vector<std::byte*> in = Addresses(inputs), out = Addresses(outputs);
     const std::function<bool(int)> back = WithGil(call);
-    const std::function<bool()> ask = [] {
-      const py::gil_scoped_acquire acquired;
-      return PyErr_CheckSignals() != 0;  // on the main thread alone is there ever one
-    };
+    const std::function<bool()> ask = Asks();
     Interrupts interrupts(&ask);
     int failed;
     {

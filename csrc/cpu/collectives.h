@@ -37,6 +37,8 @@ struct ShapescriptCollectives {
   // is the own part's sum.
   int32_t (*reduce_scatter)(void* self, const void* in, void* out, const int64_t* lengths,
                             int32_t element);
+  // For how many nanoseconds this device has waited for others so far; for profiles.
+  int64_t waited;
 };
 
 // The name of the capsule whose pointer is a ShapescriptCollectives*.

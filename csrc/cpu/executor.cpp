@@ -81,6 +81,7 @@ Bound::Bound(std::shared_ptr<const Plan> plan, std::vector<std::int64_t> sizes,
              std::span<const ShapescriptCollectives* const> collectives)
     : plan_(std::move(plan)),
       sizes_(std::move(sizes)),
+      collectives_(collectives.begin(), collectives.end()),
       own_(plan_->buffers.size()),
       now_(plan_->buffers.size()) {
   const Binding binding{*plan_, Table(sizes_), kernels, threads, collectives};
@@ -203,13 +204,21 @@ void Bound::PlanMemory() {
   }
 }
 
-int Bound::Prepare(Threads& threads, const std::function<bool(int)>& call) {
+// For how long this device has waited for others so far.
+std::int64_t Bound::Waited() const {
+  std::int64_t all = 0;
+  for (const ShapescriptCollectives* each : collectives_) all += each->waited;
+  return all;
+}
+
+int Bound::Prepare(Threads& threads, const std::function<bool(int)>& call, Interrupts& interrupts) {
   now_ = own_;
-  Interrupts none;
-  const Context context{now_, Key{}, &threads, &call, &none};
+  const Context context{now_, Key{}, &threads, &call, &interrupts};
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     if (!plan_->instructions[i].fixed) continue;
+    if (interrupts.Ask()) return -1;
     const bool done = steps_[i] != nullptr ? steps_[i]->Run(context) : call(static_cast<int>(i));
+    if (interrupts.stopped()) return -1;
     if (!done) return static_cast<int>(i);
   }
   return -1;
@@ -242,8 +251,10 @@ int Bound::Run(std::span<std::byte* const> inputs, std::span<std::byte* const> o
     if (i == last_stop) interrupts.Forbid();
     if (interrupts.Ask()) return -1;
     const std::int64_t begin = timings != nullptr ? Now() : 0;
+    const std::int64_t waited = timings != nullptr ? Waited() : 0;
     const bool done = steps_[i] != nullptr ? steps_[i]->Run(context) : call(static_cast<int>(i));
-    if (timings != nullptr) timings->push_back({static_cast<std::int32_t>(i), begin, Now()});
+    if (timings != nullptr)
+      timings->push_back({static_cast<std::int32_t>(i), begin, Now(), Waited() - waited});
     if (interrupts.stopped()) return -1;
     if (!done) return static_cast<int>(i);
   }

@@ -115,6 +115,7 @@ Touched TouchedBy(const Work& work);
 struct Timing {
   std::int32_t instruction;
   std::int64_t begin, end;  // in nanoseconds of the steady clock
+  std::int64_t waited;      // of these, for other devices
 };
 
 class Bound {
@@ -126,8 +127,9 @@ class Bound {
   // Where a buffer of the plan's own lies; null for inputs and outputs.
   std::byte* address(std::int32_t buffer) const { return own_[static_cast<std::size_t>(buffer)]; }
   std::size_t bytes() const { return run_.size() + fixed_.size(); }
-  // Does what follows from the sizes alone; gives the instruction that failed, or -1.
-  int Prepare(Threads& threads, const std::function<bool(int)>& call);
+  // Does what follows from the sizes alone; gives the instruction that failed, or -1. Where
+  // `interrupts` stop it nothing may be run.
+  int Prepare(Threads& threads, const std::function<bool(int)>& call, Interrupts& interrupts);
   // Runs the steps; gives the instruction that failed, or -1. Where `interrupts` stop it the
   // outputs are without meaning, and inputs are as they were: once an input is written over it
   // isn't stopped.
@@ -137,12 +139,14 @@ class Bound {
 
  private:
   void PlanMemory();
+  std::int64_t Waited() const;
   std::size_t LastStop(std::span<std::byte* const> inputs,
                        std::span<std::byte* const> outputs) const;
 
   std::shared_ptr<const Plan> plan_;
   std::vector<std::int64_t> sizes_;
   std::vector<std::unique_ptr<Step>> steps_;  // null for a call
+  std::vector<const ShapescriptCollectives*> collectives_;
   std::vector<std::byte*> own_, now_;
   std::vector<std::size_t> begun_;  // for each output the instruction that first writes it
   std::int64_t call_ = 0;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -71,7 +72,8 @@ class Group {
                                     static_cast<std::int32_t>(count),
                                     &Group::TableReduce,
                                     &Group::TableGather,
-                                    &Group::TableScatter};
+                                    &Group::TableScatter,
+                                    0};
   }
 
   std::uint32_t rank() const { return rank_; }
@@ -88,16 +90,9 @@ class Group {
       if (meeting_->sleeping.load() != 0) Wake(meeting_->epoch);
       return;
     }
-    for (int i = 0; i < spins_; ++i) {
-      if (meeting_->epoch.load() != epoch) return;
-      Pause();
-    }
-    while (meeting_->epoch.load() == epoch) {
-      if (link_->ended()) throw Ended();
-      meeting_->sleeping.fetch_add(1);
-      if (meeting_->epoch.load() == epoch) Sleep(meeting_->epoch, epoch);
-      meeting_->sleeping.fetch_sub(1);
-    }
+    const std::int64_t since = Now();
+    Await(epoch);
+    table_.waited += Now() - since;
   }
 
   // Throws what made a function of the table fail.
@@ -251,6 +246,27 @@ class Group {
     std::size_t buffer_ = 0;
     std::int64_t within_ = 0;
   };
+
+  // In nanoseconds of the steady clock.
+  static std::int64_t Now() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+
+  // Returns when the epoch is over, which the last device that comes ends.
+  void Await(std::uint32_t epoch) {
+    for (int i = 0; i < spins_; ++i) {
+      if (meeting_->epoch.load() != epoch) return;
+      Pause();
+    }
+    while (meeting_->epoch.load() == epoch) {
+      if (link_->ended()) throw Ended();
+      meeting_->sleeping.fetch_add(1);
+      if (meeting_->epoch.load() == epoch) Sleep(meeting_->epoch, epoch);
+      meeting_->sleeping.fetch_sub(1);
+    }
+  }
 
   template <class T>
   static void Copy(T* to, const T* from, std::int64_t length) {

@@ -137,7 +137,8 @@ std::vector<float> RunOnce(const KernelTable& kernels, std::int64_t rows, std::i
   Threads threads(thread_count);
   Bound bound(plan, Sizes(rows, columns, others), kernels, thread_count);
   const std::function<bool(int)> no_call = [](int) { return false; };
-  Expect(bound.Prepare(threads, no_call) == -1, "what follows from the sizes is done");
+  Interrupts never;
+  Expect(bound.Prepare(threads, no_call, never) == -1, "what follows from the sizes is done");
   const auto all = static_cast<std::size_t>(rows * columns);
   std::vector<float> x(all), bias(columns), w(all), y(all), sums(rows), sums_down(columns),
       picked(all), added(all), noise(all), product(static_cast<std::size_t>(rows * others));

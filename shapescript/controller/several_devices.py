@@ -76,8 +76,8 @@ class SeveralDevices:
         self.pool.finish()
         profile = current_profile()
         if profile is not None:
-            told = [each for each in self.pool.ask("profile") if isinstance(each, Recorded)]
-            profile.include(self.pool.devices, self.pool.mesh, told)
+            told = zip(self.pool.devices, self.pool.ask("profile"), strict=True)
+            profile.include({device: each for device, each in told if isinstance(each, Recorded)})
 
     def close(self) -> None:
         """Ends the workers."""

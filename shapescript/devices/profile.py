@@ -3,9 +3,6 @@
 Gives `recording`, within which executors that can do so note each instruction's time in a `Profile`, and what a profile
 is shown as: a table, and a trace in the format that Perfetto and Chrome open. The last runs are kept, so that a long
 program can be recorded.
-
-The devices' clocks are one machine's. What the devices do together begins for each when it comes there, and goes on
-when the last one has come: until then it waits.
 """
 
 from __future__ import annotations
@@ -18,8 +15,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
-
-from shapescript.layout.mesh import Mesh
 
 KINDS = {
     "product": "products",
@@ -43,37 +38,39 @@ MOST_RUNS = 2000
 
 @dataclass(frozen=True)
 class Work:
-    """One instruction as it is shown: its place in the program, its kind, and the operations it stands for.
-
-    `axis` is the axis of the mesh along which the devices do it together.
-    """
+    """One instruction as it is shown: its place in the program, its kind, and the operations it stands for."""
 
     place: str
     text: str
     kind: str
     operations: str
-    axis: int | None = None
+
+
+class Timing(NamedTuple):
+    """An instruction in one run, in nanoseconds; `waited` is how long of its time it did for other devices."""
+
+    instruction: int
+    begin: int
+    end: int
+    waited: int
 
 
 class Run(NamedTuple):
-    """A run of a plan: for each instruction its number, beginning and end in nanoseconds.
-
-    `first`: what came before it was the making of the plan.
-    """
+    """A run of a plan; `first`: what came before it was the making of the plan."""
 
     plan: int
     first: bool
-    timings: Sequence[tuple[int, int, int]]
+    timings: Sequence[Timing]
 
     @property
     def begin(self) -> int:
         """When its first instruction began."""
-        return self.timings[0][1]
+        return self.timings[0].begin
 
     @property
     def end(self) -> int:
         """When its last instruction ended."""
-        return self.timings[-1][2]
+        return self.timings[-1].end
 
 
 @dataclass
@@ -84,7 +81,7 @@ class Recorded:
     runs: deque[Run] = field(default_factory=lambda: deque(maxlen=MOST_RUNS))
     count: int = 0
 
-    def add(self, works: Sequence[Work], timings: Sequence[tuple[int, int, int]]) -> None:
+    def add(self, works: Sequence[Work], timings: Sequence[tuple[int, int, int, int]]) -> None:
         """Notes a run."""
         if not timings:
             return
@@ -92,7 +89,7 @@ class Recorded:
         first = plan == len(self.plans)
         if first:
             self.plans.append(works)
-        self.runs.append(Run(plan, first, timings))
+        self.runs.append(Run(plan, first, [Timing(*each) for each in timings]))
         self.count += 1
 
 
@@ -114,16 +111,14 @@ class Profile:
     def __init__(self) -> None:
         self.own = Recorded()
         self._told: dict[str, Recorded] = {}
-        self._mesh = Mesh((1,))
 
-    def add(self, works: Sequence[Work], timings: Sequence[tuple[int, int, int]]) -> None:
-        """Notes a run in this process: for each instruction its number, beginning and end."""
+    def add(self, works: Sequence[Work], timings: Sequence[tuple[int, int, int, int]]) -> None:
+        """Notes a run in this process: each instruction's number, beginning, end, and how long it waited."""
         self.own.add(works, timings)
 
-    def include(self, devices: Sequence[str], mesh: Mesh, told: Sequence[Recorded]) -> None:
+    def include(self, told: Mapping[str, Recorded]) -> None:
         """Takes in what the workers of these devices have recorded."""
-        self._told = dict(zip(devices, told, strict=True))
-        self._mesh = mesh
+        self._told = dict(told)
 
     @property
     def devices(self) -> Mapping[str, Recorded]:
@@ -132,28 +127,7 @@ class Profile:
 
     def parts(self) -> dict[str, list[Part]]:
         """Each device's time, from its first run that is kept to its last, in order."""
-        arrivals = self._arrivals()
-        return {
-            name: list(parts_of(recorded, device, arrivals))
-            for device, (name, recorded) in enumerate(self.devices.items())
-        }
-
-    def _arrivals(self) -> dict[tuple[int, int, int], int]:
-        """By device, run (counted from the last) and instruction: when all had come to what they do together."""
-        came: dict[tuple[int, int, tuple[object, ...]], int] = {}
-        asked: dict[tuple[int, int, int], tuple[int, int, tuple[object, ...]]] = {}
-        for device, recorded in enumerate(self._told.values()):
-            own = self._mesh.coordinates(device)
-            for run, of in enumerate(reversed(recorded.runs)):
-                works = recorded.plans[of.plan]
-                for instruction, begin, _ in of.timings:
-                    axis = works[instruction].axis
-                    if axis is None:
-                        continue
-                    key = run, instruction, (*own[:axis], None, *own[axis + 1 :])
-                    came[key] = max(came.get(key, 0), begin)
-                    asked[device, run, instruction] = key
-        return {one: came[key] for one, key in asked.items()}
+        return {name: list(parts_of(recorded)) for name, recorded in self.devices.items()}
 
     # --- as a table
 
@@ -204,8 +178,9 @@ class Profile:
             return {**of, "ts": (begin - start) / 1e3, "dur": (end - begin) / 1e3}
 
         for device, (name, recorded) in enumerate(self.devices.items(), 1):
-            yield {"name": "process_name", "ph": "M", "pid": device, "tid": 1, "args": {"name": name}}
-            yield {"name": "thread_name", "ph": "M", "pid": device, "tid": 1, "args": {"name": "runs"}}
+            for kind, told in (("process_name", name), ("thread_name", "runs")):
+                of = {"name": kind, "cat": "__metadata", "ph": "M", "ts": 0, "pid": device, "tid": 1}
+                yield {**of, "args": {"name": told}}
             for run in recorded.runs:
                 yield event(device, "run", "run", run.begin, run.end)
             for part in found[name]:
@@ -216,20 +191,18 @@ class Profile:
                 yield {**event(device, named, part.kind, part.begin, part.end), "args": said}
 
 
-def parts_of(recorded: Recorded, device: int, arrivals: Mapping[tuple[int, int, int], int]) -> Iterator[Part]:
-    """A device's time, one after another; what devices do together in two parts."""
+def parts_of(recorded: Recorded) -> Iterator[Part]:
+    """A device's time, one after another; an instruction that waited in two parts."""
     before: int | None = None
-    for at, run in enumerate(recorded.runs):
+    for run in recorded.runs:
         if before is not None and not run.first:
             yield Part(BETWEEN, NO_WORK, before, run.begin)
         works = recorded.plans[run.plan]
-        for instruction, begin, end in run.timings:
+        for instruction, begin, end, waited in run.timings:
             work = works[instruction]
-            arrived = arrivals.get((device, len(recorded.runs) - 1 - at, instruction), begin)
-            if arrived > begin:
-                arrived = min(arrived, end)
-                yield Part(KINDS["waiting"], work, begin, arrived)
-            yield Part(KINDS[work.kind], work, max(begin, arrived), end)
+            if waited:
+                yield Part(KINDS["waiting"], work, begin, begin + waited)
+            yield Part(KINDS[work.kind], work, begin + waited, end)
         before = run.end
 
 

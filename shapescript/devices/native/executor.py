@@ -377,16 +377,14 @@ def work_of(instruction: Instruction) -> Work:
     """An instruction as a profile shows it, at the line of its last node that has one; an optimizer's at its update."""
     spans = [node.span for node in instruction.nodes if node.span is not None]
     operations = " ".join(node.name for node in instruction.nodes)
-    kind, axis = instruction.kind, None
-    if instruction.node.name in COLLECTIVES:
-        kind, axis = "sending", int(str(instruction.node.attributes["mesh_axis"]))
+    kind = "sending" if instruction.node.name in COLLECTIVES else instruction.kind
     if not spans:
-        return Work("", "", kind, operations, axis)
+        return Work("", "", kind, operations)
     updates = [span for span in spans if span.text.startswith(UPDATE)]
     if updates and kind == "tiles":
         kind = "optimizer"
     span = (updates or spans)[-1]
-    return Work(f"{span.source.name}:{span.line}", span.source.line(span.line).strip(), kind, operations, axis)
+    return Work(f"{span.source.name}:{span.line}", span.source.line(span.line).strip(), kind, operations)
 
 
 def ends_of(graph: Graph, transport: Transport | None) -> list[InMemory]:
