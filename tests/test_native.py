@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -527,6 +530,24 @@ def test_a_profile_says_where_the_time_went(
     assert len(runs) == 6
     inside = [event for event in events if event["cat"] != "run" and runs[2]["ts"] <= event["ts"] < runs[3]["ts"]]
     assert {event["cat"] for event in inside} >= {"products", "optimizer"}
+
+
+@pytest.mark.parametrize("from_input", [False, True], ids=["from the sizes alone", "from an input"])
+def test_ctrl_c_ends_one_instruction_that_takes_hours(from_input: bool) -> None:
+    """What follows from the sizes alone is worked out once, before the first run."""
+    n = Axis("N", Size.atom("N"))
+    graph = Graph(sizes={"N": 10**13})
+    b = Builder(graph)
+    start = graph.input("x", (), F32) if from_input else b.constant(0.5, F32)
+    graph.outputs = [b.sum(b.emit("sin", b.emit("exp", b.emit("broadcast", start, axes=(n,)))), over=(n,))]
+    executor = NativeExecutor(graph, threads=2)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            executor.run([torch.tensor(0.5)] * from_input)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_several_threads_may_run_executors_at_once() -> None:
