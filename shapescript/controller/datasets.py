@@ -32,6 +32,7 @@ from shapescript.controller.dataset_items import (
     columns_of,
     field_specs,
     in_tensors,
+    rows_of,
 )
 from shapescript.controller.dataset_reading import DROPPED, Reader, Step
 from shapescript.controller.errors import DataError
@@ -195,6 +196,8 @@ class Dataset:
         assert self.columns is not None
         if self.gather is not None:
             return self.gather(self.columns, numbers)
+        if self.device.type == "cpu":
+            return {name: rows_of(column, numbers) for name, column in self.columns.items()}
         index = torch.from_numpy(np.ascontiguousarray(numbers)).to(self.device)
         return {name: column.index_select(0, index) for name, column in self.columns.items()}
 
