@@ -39,11 +39,18 @@ def as_tensor(value: object, where: str) -> torch.Tensor:
         DataError: it is none of these.
     """
     if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or value.is_nested:
+            dense = "stack its rows" if value.is_nested else "hand over `x.to_dense()`"
+            raise DataError(f"{where} is {type(value).__name__}, which isn't a dense tensor: {dense}")
         return value.detach()
     try:
         if isinstance(value, (bool, int, float)):
             return torch.tensor(value)
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            uneven = "inhomogeneous" in str(error)
+            raise TypeError("its rows aren't of one length") if uneven else error from None
         if array.dtype == object or array.dtype.kind not in "biuf":
             complex_numbers = array.dtype.kind == "c"
             raise TypeError("its numbers are complex" if complex_numbers else "it isn't numbers of one shape")

@@ -143,18 +143,33 @@ def restore(parts: Mapping[str, Value], found: Contents, path: str) -> dict[str,
         else:
             alone[name] = value
             targets[name] = Place(name, alone, name)
-    problems = list(differences(targets, found))
+    where = "there" if path == "the state_dict" else "in the file"
+    problems = list(differences(targets, found, where))
     if problems:
+        prefix = common_prefix(targets, found)
+        if prefix:
+            problems.append(f"the names there all begin with `{prefix}`: without it they may fit")
         listed = "".join(f"\n  {problem}" for problem in problems[:20])
         more = f"\n  and {len(problems) - 20} more" if len(problems) > 20 else ""
-        raise CheckpointError(f"`{path}` doesn't fit what it is loaded into; nothing was changed:{listed}{more}")
+        source = path if path == "the state_dict" else f"`{path}`"
+        raise CheckpointError(f"{source} doesn't fit what it is loaded into; nothing was changed:{listed}{more}")
     for name, place in targets.items():
         place.slots[place.key] = replacement(place.value, name, found)
     return {name: alone.get(name, value) for name, value in parts.items()}
 
 
-def differences(targets: Mapping[str, Place], found: Contents) -> Iterator[str]:
-    """A line for each name that doesn't fit."""
+def common_prefix(targets: Mapping[str, Place], found: Contents) -> str:
+    """What stands before every name of a file, if the rest are the names here: `module.`; else nothing."""
+    first = next(iter(found.tensors), "")
+    before, dot, _ = first.partition(".")
+    prefix = before + dot
+    names = [*found.tensors, *found.numbers]
+    fits = dot and all(name.startswith(prefix) and name.removeprefix(prefix) in targets for name in names)
+    return prefix if fits else ""
+
+
+def differences(targets: Mapping[str, Place], found: Contents, where: str) -> Iterator[str]:
+    """A line for each name that doesn't fit; `where` is where it was looked for."""
     for name, place in targets.items():
         value = place.value
         if isinstance(value, DeviceTensor):
@@ -163,19 +178,19 @@ def differences(targets: Mapping[str, Place], found: Contents) -> Iterator[str]:
             if stored is None:
                 yield f"`{name}` is missing: {wanted}, {shape}"
             elif tuple(stored.shape) != value.shape:
-                yield f"`{name}` should be {wanted}, {shape}, and is {sizes_text(stored.shape)} in the file"
+                yield f"`{name}` should be {wanted}, {shape}, and is {sizes_text(stored.shape)} {where}"
             elif element_of(stored) != value.element.name:
-                yield f"`{name}` should hold {value.element}, and holds {element_of(stored)} in the file"
+                yield f"`{name}` should hold {value.element}, and holds {element_of(stored)} {where}"
         elif name not in found.numbers:
             yield f"`{name}` is missing: a number or a string"
         elif not same_kind(found.numbers[name], value):
-            yield f"`{name}` should be {type(value).__name__}, and is {found.numbers[name]!r} in the file"
+            yield f"`{name}` should be {type(value).__name__}, and is {found.numbers[name]!r} {where}"
     for name, tensor in found.tensors.items():
         if name not in targets:
-            yield f"`{name}` is in the file, {sizes_text(tensor.shape)}, and nothing here has this name"
+            yield f"`{name}` is {where}, {sizes_text(tensor.shape)}, and nothing here has this name"
     for name in found.numbers:
         if name not in targets:
-            yield f"`{name}` is in the file, a number or a string, and nothing here has this name"
+            yield f"`{name}` is {where}, a number or a string, and nothing here has this name"
 
 
 def same_kind(stored: object, value: object) -> bool:

@@ -17,19 +17,25 @@ from shapescript.controller import checkpoint
 from shapescript.controller.arrays import as_tensor
 from shapescript.controller.checkpoint_files import Contents, read
 from shapescript.controller.errors import CheckpointError, DataError
-from shapescript.specialise.values import Value
+from shapescript.specialise.values import DeviceTensor, Value
 
 PYTORCH = (".pt", ".pth", ".bin")
 TRANSPOSED = ".T"
 INNER = ("state_dict", "model_state_dict", "model")
 
 
-def take_over(value: Value, state: Mapping[str, object], source: str, names: Mapping[str, str] | None) -> None:
+def take_over(
+    value: Value, state: Mapping[str, object], source: str, names: Mapping[str, str] | None, strict: bool = True
+) -> tuple[list[str], list[str]]:
     """Gives a model or an optimizer's state the values of a mapping by name.
+
+    Not `strict`, it takes what both have. Gives the names that only the value has, and only the mapping.
 
     Raises:
         CheckpointError: something doesn't fit; nothing was changed.
     """
+    if not isinstance(state, Mapping):
+        raise CheckpointError(f"a `state_dict` is a mapping of tensors by name, and this is {type(state).__name__}")
     tensors: dict[str, torch.Tensor] = {}
     numbers: dict[str, object] = {}
     for name, given in state.items():
@@ -42,7 +48,20 @@ def take_over(value: Value, state: Mapping[str, object], source: str, names: Map
             raise CheckpointError(f"{source}: {error}") from None
     if names is not None:
         tensors = renamed(tensors, names, source)
+    here = {place.name: place.value for place in checkpoint.places(value)}
+    missing = [name for name in here if name not in tensors and name not in numbers]
+    unexpected = [name for name in (*tensors, *numbers) if name not in here]
+    if not strict:
+        tensors = {name: tensor for name, tensor in tensors.items() if name in here}
+        numbers = {name: number for name, number in numbers.items() if name in here}
+        for name in missing:
+            own = here[name]
+            if isinstance(own, DeviceTensor):
+                tensors[name] = own.data
+            else:
+                numbers[name] = own
     checkpoint.restore({"": value}, Contents(tensors, numbers), source)
+    return missing, unexpected
 
 
 def load(value: Value, path: str | Path, names: Mapping[str, str] | None = None) -> None:

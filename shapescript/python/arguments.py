@@ -204,8 +204,9 @@ class Arguments:
                 raise ArgumentError(f"{where} is {of}, and this is a batch of {held.data.name}")
             return held
         if not isinstance(value, Mapping):
+            fields = ", ".join(f"{name}=..." for name in self.runtime.program.data_of[of.data].fields)
             raise ArgumentError(
-                f"{where} is {of}, and this is {type(value).__name__}; make one: `{of.data.name}(...)` of its fields"
+                f"{where} is {of}, and this is {type(value).__name__}; make one: `{of.data.name}({fields})`"
             )
         return self.make_batch(value, of, where)
 

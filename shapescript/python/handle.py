@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import torch
 
-from shapescript.specialise.values import DeviceTensor
+from shapescript.specialise.values import DeviceTensor, copied
 
 if TYPE_CHECKING:
     from shapescript.python.runtime import Runtime
@@ -32,6 +32,14 @@ class Handle:
 
     def __hash__(self) -> int:
         return id(self._value)
+
+    def __copy__(self) -> Any:
+        return self.__deepcopy__({})
+
+    def __deepcopy__(self, memo: object) -> Any:
+        """A value of its own in the same program."""
+        with self._runtime.running():
+            return self._runtime.results.of(copied(self._value))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import torch
 
 from shapescript.controller import checkpoint, weights
-from shapescript.controller.arrays import sizes_text
+from shapescript.controller.arrays import plain_number, sizes_text
 from shapescript.controller.errors import ArgumentError
+from shapescript.diagnostics.suggest import nearest
 from shapescript.python.arguments import Arguments
 from shapescript.python.handle import Handle, own_copy
 from shapescript.specialise.expressions import on_gradients
@@ -21,6 +22,17 @@ from shapescript.types.typed import DataInfo
 
 if TYPE_CHECKING:
     from shapescript.python.runtime import Runtime
+
+
+OF_PYTORCH: Mapping[str, str] = {
+    "step": "a function of the program steps, by `update(mut m, mut opt, g)`",
+    "zero_grad": "gradients are values: `value_and_grad` gives them anew each time",
+    "param_groups": "its numbers are `opt.options`, and `opt.lr` may be set",
+    "defaults": "its numbers are `opt.options`, and `opt.lr` may be set",
+    "add_param_group": "`update(mut m.head, mut fast, g.head)` trains a part with an optimizer of its own",
+    "state": "`opt.state_dict()` gives its tensors and numbers",
+}
+"""What a user of PyTorch may look for in an optimizer, and where it is here."""
 
 
 class Optimizer(Handle):
@@ -69,6 +81,10 @@ class Optimizer(Handle):
         with self._runtime.running():
             weights.take_over(self._value, state, "the state_dict", None)
 
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = OF_PYTORCH.get(name, "it has lr, options, steps, state_dict and load_state_dict")
+        raise AttributeError(f"an optimizer's state has no `{name}`: {hint}", name=name, obj=self)
+
     def __repr__(self) -> str:
         value: OptimizerValue = self._value
         options = ", ".join(f"{name}={number}" for name, number in value.options.items())
@@ -95,6 +111,15 @@ class Gradients(Handle):
                 return tuple(self._runtime.results.handle(each) for each in part)
             return self._runtime.results.handle(part)
 
+    def __getitem__(self, path: str) -> torch.Tensor:
+        """The gradient of a param by its path, as in `g["blocks.0.w"]`."""
+        found = self.state_dict()
+        if path not in found:
+            close = nearest(path, list(found)) if isinstance(path, str) else None
+            hint = f"; did you mean `{close}`?" if close else f": {', '.join(found)}"
+            raise KeyError(f"the gradients have no `{path}`{hint}")
+        return found[path]
+
     def state_dict(self) -> OrderedDict[str, torch.Tensor]:
         """All gradients by the names of their params."""
         with self._runtime.running():
@@ -119,12 +144,17 @@ class Gradients(Handle):
         return self._with("-", self._value, other._value) if isinstance(other, Gradients) else NotImplemented
 
     def __mul__(self, by: object) -> Gradients:
-        return self._with("*", self._value, float(by)) if isinstance(by, (int, float)) else NotImplemented
+        number = plain_number(by)
+        return self._with("*", self._value, float(number)) if isinstance(number, (int, float)) else NotImplemented
 
     __rmul__ = __mul__
 
     def __truediv__(self, by: object) -> Gradients:
-        return self._with("/", self._value, float(by)) if isinstance(by, (int, float)) else NotImplemented
+        number = plain_number(by)
+        return self._with("/", self._value, float(number)) if isinstance(number, (int, float)) else NotImplemented
+
+    def __neg__(self) -> Gradients:
+        return self._with("*", self._value, -1.0)
 
     def __repr__(self) -> str:
         return f"Grads[{self._value.type}] of {', '.join(self._value.fields)}"
@@ -152,11 +182,34 @@ class Batch(Handle):
         """The names of the fields."""
         return iter(self._value.fields)
 
-    def __getitem__(self, name: str) -> torch.Tensor:
-        if not isinstance(name, str) or name not in self._value.fields:
-            raise KeyError(name)
+    def __iter__(self) -> Iterator[str]:
+        return self.keys()
+
+    @overload
+    def __getitem__(self, at: str) -> torch.Tensor: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Batch: ...
+
+    def __getitem__(self, at: str | slice) -> torch.Tensor | Batch:
+        """A field by its name, or a batch of some of the rows, `batch[:8]`."""
+        if isinstance(at, slice):
+            return self._rows(at)
+        if not isinstance(at, str):
+            raise TypeError(f"a batch is asked for a field's name, or for rows as in `batch[:8]`, not for {at!r}")
+        if at not in self._value.fields:
+            raise KeyError(f"a batch of `{self._value.data.name}` has no field `{at}`: {', '.join(self._value.fields)}")
         with self._runtime.running():
-            return own_copy(self._value.fields[name])
+            return own_copy(self._value.fields[at])
+
+    def _rows(self, at: slice) -> Batch:
+        with self._runtime.running():
+            fields = {name: own_copy(part)[at] for name, part in self._value.fields.items()}
+            of = BatchType(self._value.data, Axis.named("batch", batch=True))
+            value = Arguments(self._runtime).make_batch(fields, of, f"`{self._value.data.name}`")
+            made = self._runtime.results.handle(value)
+        assert isinstance(made, Batch)
+        return made
 
     def __repr__(self) -> str:
         parts = [

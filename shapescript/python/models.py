@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 
@@ -35,14 +35,46 @@ ELSEWHERE: Mapping[str, str] = {
     "to": 'it lies on the program\'s devices: `shapescript.load(path, devices="cuda[0]")` chooses them',
     "cuda": 'it lies on the program\'s devices: `shapescript.load(path, devices="cuda[0]")` chooses them',
     "cpu": 'it lies on the program\'s devices: `shapescript.load(path, devices="cpu")` chooses them',
-    "half": "its elements are those that the program writes, as in `param w: [D] f16`",
-    "train": "dropout and batch_norm act as in training inside `value_and_grad`, and nowhere else",
-    "eval": "dropout and batch_norm act as in training inside `value_and_grad`, and nowhere else",
+    **dict.fromkeys(
+        ("half", "float", "double", "bfloat16", "type"),
+        "its elements are those that the program writes, as in `param w: [D] f16`",
+    ),
+    **dict.fromkeys(
+        ("train", "eval", "training"),
+        "dropout and batch_norm act as in training inside `value_and_grad`, and nowhere else",
+    ),
+    **dict.fromkeys(
+        ("device", "dtype"),
+        "`print(m)` shows each field's element and the program's devices, and `m.w.dtype` one field's",
+    ),
+    **dict.fromkeys(
+        ("modules", "named_modules", "children", "named_children"), "its parts are its fields; `state_dict()` names all"
+    ),
+    **dict.fromkeys(("buffers", "named_buffers"), "what is kept and not trained are states: `m.named_states()`"),
+    **dict.fromkeys(
+        ("add_module", "register_buffer", "register_parameter", "register_module"),
+        "the program's `model` declares its fields",
+    ),
+    **dict.fromkeys(
+        ("requires_grad_", "requires_grad"),
+        "`stop_gradient` in the program leaves a part out, or `update(mut m.head, mut opt, g.head)` trains one part",
+    ),
+    "apply": "assign to its fields, as in `m.w = torch.zeros(3)`, or load a `state_dict`",
+    "compile": "the program's functions are compiled when they are first called",
+    "share_memory": "each process loads the program for itself",
+    "backward": "gradients are values: `value_and_grad` gives them, in a function of the program",
     "zero_grad": "gradients are values: `value_and_grad` gives them anew each time",
     "forward": "the program's functions take it: `net.logits(m, x)`",
     "grad": "gradients are values: `value_and_grad` gives them, in a function of the program",
 }
 """What a user of PyTorch may look for, and where it is here."""
+
+
+class LoadedKeys(NamedTuple):
+    """What `load_state_dict` gives, by PyTorch's names: the names that only the model has, and only the mapping."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
 
 
 class Model(Handle):
@@ -52,7 +84,13 @@ class Model(Handle):
     _info: ModelInfo
     _arguments: tuple[Axis, ...] = ()
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, *others: object, **named: object) -> None:
+        if others or named:
+            found = f"`{next(iter(named))}`" if named else "more"
+            raise ArgumentError(
+                f"`{self._info.name}` takes `seed` alone, and not {found}: its sizes are the program's dims, which "
+                "`shapescript.load(path, dims={...})` gives"
+            )
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise ArgumentError(f"`seed` of `{self._info.name}` is a whole number, and this is {type(seed).__name__}")
         if len(self._arguments) != len(self._info.dims):
@@ -140,7 +178,14 @@ class Model(Handle):
                 if place.name == path:
                     assert isinstance(place.value, DeviceTensor)
                     return own_copy(place.value)
-        raise KeyError(path)
+            names = [place.name for place in checkpoint.places(self._value)]
+        close = nearest(path, names)
+        raise KeyError(
+            f"the model has no `{path}`" + (f"; did you mean `{close}`?" if close else f": {', '.join(names)}")
+        )
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"`{name}` can't be deleted: the program's `model` declares the fields")
 
     def __dir__(self) -> list[str]:
         return sorted([*super().__dir__(), *self._value.fields])
@@ -153,26 +198,38 @@ class Model(Handle):
             found = [(place.name, place.value) for place in checkpoint.places(self._value)]
             return OrderedDict((name, own_copy(value)) for name, value in found if isinstance(value, DeviceTensor))
 
-    def load_state_dict(self, state: Mapping[str, object], names: Mapping[str, str] | None = None) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, object], names: Mapping[str, str] | None = None, strict: bool = True
+    ) -> LoadedKeys:
         """Takes tensors over by their names; `names` says for a name here the one there, `fc.weight.T` transposed.
+
+        Not `strict`, it takes what both have, and gives the names that only one has.
 
         Raises:
             CheckpointError: a name is missing or too many, or a shape or element is another; nothing was changed.
         """
+        if isinstance(names, bool):
+            raise ArgumentError("`names` of `load_state_dict` is a map of names; write `strict=` by its name")
         with self._runtime.running():
-            weights.take_over(self._value, state, "the state_dict", names)
+            missing, unexpected = weights.take_over(self._value, state, "the state_dict", names, strict)
+        return LoadedKeys(missing, unexpected)
 
-    def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The params, which are trained, by their names."""
-        return iter([(name, tensor) for name, tensor in self.state_dict().items() if self._is_param(name)])
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """The params, which are trained, by their names: live, so what is written into one is the model's value.
+
+        An optimizer of PyTorch may have them; it needs their `grad`, which a program's `value_and_grad` computes.
+        """
+        with self._runtime.running():
+            places = [place for place in checkpoint.places(self._value) if self._is_param(place.name)]
+            return iter([(place.name, self._runtime.live.of(place.name, place.slots, place.key)) for place in places])
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The params, live as those of `named_parameters`."""
+        return iter([parameter for _, parameter in self.named_parameters()])
 
     def named_states(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The states, which are kept and not trained, by their names."""
+        """Copies of the states, which are kept and not trained, by their names."""
         return iter([(name, tensor) for name, tensor in self.state_dict().items() if not self._is_param(name)])
-
-    def parameters(self) -> Iterator[torch.Tensor]:
-        """The params."""
-        return iter([tensor for _, tensor in self.named_parameters()])
 
     def _is_param(self, path: str) -> bool:
         at: Any = self._value
@@ -197,16 +254,6 @@ class Model(Handle):
         from shapescript.python.torch_modules import to_torch
 
         return to_torch(self, function)
-
-    def __copy__(self) -> Model:
-        return self.__deepcopy__({})
-
-    def __deepcopy__(self, memo: object) -> Model:
-        value = copied(self._value)
-        assert isinstance(value, ModelValue)
-        made = self._runtime.results.handle(value)
-        assert isinstance(made, Model)
-        return made
 
     def __call__(self, *arguments: object, **named: object) -> Any:
         raise TypeError("a model isn't a function: the program's functions take it, as in `net.logits(m, x)`")
@@ -243,7 +290,7 @@ def describe(model: ModelValue, runtime: Runtime) -> str:
     lines = list(tensor_lines(model, runtime, "  "))
     tensors = [place.value for place in checkpoint.places(model)]
     count = sum(numel(tensor) for tensor in tensors if isinstance(tensor, DeviceTensor))
-    width = max((len(name) for name, _ in lines), default=0)
+    width = max((len(name) for name, rest in lines if rest), default=0)
     body = "".join(f"{name:<{width}}  {rest}\n" if rest else f"{name}\n" for name, rest in lines)
     return f"{model.type}(\n{body}) on {runtime.program.devices}: {count:,} values"
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn, SupportsIndex
+
+import torch
 
 from shapescript.controller.errors import CheckError, Error
 from shapescript.controller.python_modules import import_python
@@ -29,12 +32,16 @@ class Function:
     def __init__(self, runtime: Runtime, info: FunctionInfo) -> None:
         self._runtime = runtime
         self._info = info
+        self._untraced: Callable[..., Any] | None = None
         self.__name__ = self.__qualname__ = info.name
         self.__module__ = runtime.name
         self.__doc__ = signature_text(info)
         self.__signature__ = signature_of(info)
 
     def __call__(self, *arguments: object, **named: object) -> Any:
+        if "torch._dynamo" in sys.modules:  # `torch.compile` is not to look into the controller
+            self._untraced = self._untraced or torch.compiler.disable(self._runtime.call)  # type: ignore[no-untyped-call]
+            return self._untraced(self._info, arguments, named)
         return self._runtime.call(self._info, arguments, named)
 
     def __repr__(self) -> str:
@@ -91,6 +98,13 @@ class LoadedModule(ModuleType):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in self.__dict__.get("_declared", ()):
+            kind = "dims={...}" if isinstance(self.__dict__[name], int) else "the file"
+            where = f"`shapescript.load(path, {kind})`" if kind != "the file" else "the file"
+            raise AttributeError(f"`{name}` is what the program declares; {where} gives another", name=name, obj=self)
+        super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> NoReturn:
         from shapescript.diagnostics.suggest import nearest
@@ -158,8 +172,10 @@ def fill(
     module.__dict__["_runtime"] = runtime
     module.__file__ = str(Path(path).resolve())
     module.__doc__ = f"The ShapeScript program {path}."
-    for name, value in declared(runtime, session.typed).items():
-        module.__dict__[name] = value
+    found = declared(runtime, session.typed)
+    for name in module.__dict__.get("_declared", ()):  # of the program before `importlib.reload`
+        del module.__dict__[name]
+    module.__dict__.update(found, _declared=frozenset(found))
 
 
 def given_dims(dims: Mapping[str, int] | None) -> dict[str, int]:

@@ -82,5 +82,10 @@ def changed_in_place(given: object, now: Value, name: str, function: str) -> Non
             f"`{name}` of `{function}` is `mut`, and the call left another shape in it, {sizes_text(now.data.shape)}, "
             f"than the tensor that was handed over, {sizes_text(given.shape)}: let the function return it"
         )
+    if any(step == 0 and size > 1 for step, size in zip(given.stride(), given.shape, strict=True)):
+        raise ArgumentError(
+            f"`{name}` of `{function}` is `mut`, and the tensor that was handed over is an expanded view, whose values "
+            "share memory: hand over `x.clone()`"
+        )
     with torch.no_grad():
         given.copy_(now.data)

@@ -23,13 +23,15 @@ from shapescript.controller.run import start_program
 from shapescript.diagnostics.diagnostic import ProgramError
 from shapescript.diagnostics.render import render_all
 from shapescript.python.arguments import Arguments, bind
+from shapescript.python.live import LiveParameters
 from shapescript.python.models import Model, model_class
+from shapescript.python.no_gradient import refusing, requiring
 from shapescript.python.results import Results, changed_in_place
 from shapescript.specialise.expressions import evaluate
 from shapescript.specialise.values import ModelValue
 from shapescript.syntax import tree
 from shapescript.types.axes import ANY_AXES, Axis
-from shapescript.types.kinds import ModelOf, Tensor
+from shapescript.types.kinds import Gradients, ModelOf, Tensor, TupleOf
 from shapescript.types.size import Size
 from shapescript.types.typed import BATCH_NORM, FunctionInfo, ParameterInfo, TypedProgram
 
@@ -56,6 +58,8 @@ class Runtime:
         assert isinstance(domain, HostDomain)
         self.domain: HostDomain = domain
         self.results = Results(self)
+        self.live = LiveParameters()
+        self.depth = 0
         self.model_classes: dict[tree.Model, type[Model]] = {}
         self.warned = 0
         self._end = weakref.finalize(self, _end, domain)
@@ -77,7 +81,15 @@ class Runtime:
             if self.closed:
                 raise Error(f"`{self.name}` was closed; load it again to go on")
             with errors_of_python():
-                yield
+                if not self.depth:
+                    self.live.put_into_models()
+                self.depth += 1
+                try:
+                    yield
+                finally:
+                    self.depth -= 1
+                if not self.depth:
+                    self.live.take_from_models()
 
     def call(self, info: FunctionInfo, positional: Sequence[object], named: Mapping[str, object]) -> object:
         """Calls a function of the program.
@@ -109,7 +121,20 @@ class Runtime:
                     changed_in_place(bound[parameter.name], now, parameter.name, info.name)
             self.domain.output.waiting.settle()
             self._warn()
-            return self.results.of(result)
+            return refusing(self.results.of(result), info.name, self._sources(info, bound, values))
+
+    def _sources(
+        self, info: FunctionInfo, bound: Mapping[str, object], values: Mapping[str, Value]
+    ) -> list[torch.Tensor]:
+        """What Python may ask gradients of a call's results for: tensors and live parameters, if none is changed."""
+        parts = info.result.items if isinstance(info.result, TupleOf) else (info.result,)
+        if any(parameter.mut for parameter in info.parameters) or any(isinstance(part, Gradients) for part in parts):
+            return []
+        found = [tensor for given in bound.values() for tensor in requiring(given)]
+        for value in values.values():
+            if isinstance(value, ModelValue):
+                found += self.live.requiring(value)
+        return found
 
     def _default(self, frame: Frame, parameter: ParameterInfo) -> Value:
         assert parameter.default is not None

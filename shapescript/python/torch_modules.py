@@ -1,8 +1,8 @@
 """A function of a program, with its model, as a module of PyTorch; and files that other programs run.
 
 Takes a model and a function that takes it; gives an `nn.Module` whose parameters are the model's by the same names,
-and whose `forward` takes the other arguments: the same operations as the program's, which torch's autograd and
-`torch.export` see through. The module has copies: training it doesn't change the model.
+and whose `forward` takes the other arguments, a batch as a mapping of its fields: the same operations as the program's,
+which torch's autograd and `torch.export` see through. The module has copies: training it doesn't change the model.
 
 The first axis of an argument may have any length, as a batch's; other axis variables have that of the first call.
 What depends on the values (an index out of range) is checked when the module is called, and not in an exported file.
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,18 +23,20 @@ from torch import nn
 from shapescript.controller import checkpoint
 from shapescript.controller.arrays import sizes_text
 from shapescript.controller.errors import ArgumentError, Error
+from shapescript.devices.dtypes import dtype_of
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.reference.lowering import LOWERINGS, Run, Step
 from shapescript.devices.reference.lowering import ValueProblem as WrongValue
 from shapescript.diagnostics.suggest import nearest
 from shapescript.placement.kinds import Kind
 from shapescript.python.arguments import Arguments, bind
+from shapescript.python.handles import Batch as BatchHandle
 from shapescript.python.models import Model
 from shapescript.specialise.specialise import Call
 from shapescript.specialise.values import DeviceTensor, unflatten
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis
-from shapescript.types.kinds import ModelOf, Tensor
+from shapescript.types.kinds import Batch, ModelOf, Tensor
 from shapescript.types.typed import FunctionInfo
 
 if TYPE_CHECKING:
@@ -81,12 +84,16 @@ class TorchModule(nn.Module):
         self._info = info
         self._type = model._value.type
         self._names: list[str] = []
-        for place in checkpoint.places(model._value):
-            assert isinstance(place.value, DeviceTensor)
-            self._names.append(place.name)
-            put(self, place.name, place.value.data.clone(), model._is_param(place.name))
+        self._dtypes: dict[str, torch.dtype] = {}
+        with self._runtime.running():
+            for place in checkpoint.places(model._value):
+                assert isinstance(place.value, DeviceTensor)
+                self._names.append(place.name)
+                self._dtypes[place.name] = place.value.data.dtype
+                put(self, place.name, place.value.data.clone(), model._is_param(place.name))
         self._model = model.__deepcopy__({})
         self._traced: dict[tuple[tuple[int, ...], ...], Traced] = {}
+        self._checked: set[Hashable] = set()
 
     def extra_repr(self) -> str:
         """The function, and the names and sizes of the tensors."""
@@ -99,23 +106,71 @@ class TorchModule(nn.Module):
             "and `shapescript.export` writes a file that runs without it"
         )
 
-    def forward(self, *arguments: torch.Tensor, **named: torch.Tensor) -> Any:
+    def forward(self, *arguments: Any, **named: Any) -> Any:
         """The function's result, whole."""
         model = next(parameter.name for parameter in self._info.parameters if isinstance(parameter.type, ModelOf))
-        given: dict[str, Any] = bind(self._others(), arguments, named)
-        tensors = list(given.values())
-        traced = self._for(tensors, {**given, model: self._model})
+        given = self.arguments(bind(self._others(), arguments, named))
+        traced = self._for({**given, model: self._model})
+        tensors = [tensor for name, value in given.items() for tensor in self._elements(name, value)]
         count = tensors[0].shape[0] if tensors and tensors[0].dim() else 1
-        own = [self.get_parameter(name) if name in self._trained else self.get_buffer(name) for name in self._names]
+        own = [self._own(name) for name in self._names]
         order = [*own, *tensors] if self._info.parameters[0].name == model else [*tensors, *own]
         try:
             return traced(order, count)
         except WrongValue as error:
             raise Error(f"`{self._info.name}`: {error}") from None
 
-    @property
-    def _trained(self) -> set[str]:
-        return {name for name, _ in self.named_parameters()}
+    def arguments(self, bound: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments in the order of the parameters: tensors, and the tensors of a batch by its fields.
+
+        Raises:
+            ArgumentError: one is something else.
+        """
+        found: dict[str, Any] = {}
+        for parameter in self._others().parameters:
+            given, of = bound[parameter.name], parameter.type
+            where = f"`{parameter.name}` of `{self._info.name}`"
+            if isinstance(of, Batch):
+                found[parameter.name] = self._batch(given, of, where)
+            elif isinstance(given, torch.Tensor):
+                found[parameter.name] = given
+            else:
+                raise ArgumentError(f"{where} is {of}: a module of PyTorch takes a tensor, not {type(given).__name__}")
+        return found
+
+    def _batch(self, given: Any, of: Batch, where: str) -> dict[str, torch.Tensor]:
+        """The tensors of a batch, in the order of the fields."""
+        fields = list(self._runtime.program.data_of[of.data].fields)
+        example = ", ".join(f'"{name}": ...' for name in fields)
+        if isinstance(given, BatchHandle):
+            given = {name: given[name] for name in given.keys()}  # noqa: SIM118  (it isn't a mapping)
+        if not isinstance(given, Mapping) or set(given) != set(fields):
+            names = f" with {', '.join(map(str, given))}" if isinstance(given, Mapping) and given else ""
+            found = type(given).__name__ + names
+            raise ArgumentError(f"{where} is {of}: a mapping of its fields, {{{example}}}, and this is {found}")
+        for name in fields:
+            if not isinstance(given[name], torch.Tensor):
+                raise ArgumentError(f"`{name}` of {where} is a torch tensor, and this is {type(given[name]).__name__}")
+        return {name: given[name] for name in fields}
+
+    def _own(self, path: str) -> torch.Tensor:
+        """A tensor of the module by its path; `torch.func.functional_call` may have put another in its place."""
+        at: Any = self
+        for name in path.split("."):
+            at = getattr(at, name)
+        assert isinstance(at, torch.Tensor)
+        if at.dtype != self._dtypes[path]:
+            raise ArgumentError(
+                f"`{path}` is {at.dtype} now, and the program says {self._dtypes[path]}: the element that you "
+                "want is to be written in the program"
+            )
+        return at
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TorchModule:
+        made = TorchModule.__new__(TorchModule)
+        own = ("_parameters", "_buffers", "_modules")
+        vars(made).update((name, deepcopy(value, memo) if name in own else value) for name, value in vars(self).items())
+        return made
 
     def _others(self) -> FunctionInfo:
         """The function without its model."""
@@ -124,14 +179,48 @@ class TorchModule(nn.Module):
             self._info.name, rest, self._info.result, self._info.axes, self._info.node, self._info.source
         )
 
-    def _for(self, tensors: Sequence[torch.Tensor], given: Mapping[str, Any]) -> Traced:
+    def _elements(self, name: str, value: Any) -> list[torch.Tensor]:
+        """The tensors of an argument in the program's elements: one of f64 is taken for f32, as in a call."""
+        kind = next(parameter.type for parameter in self._info.parameters if parameter.name == name)
+        if isinstance(kind, Batch):
+            kinds = [field.type for field in self._runtime.program.data_of[kind.data].fields.values()]
+        else:
+            kinds = [kind]
+        pairs = zip(leaves(value), kinds, strict=True)
+        return [tensor.to(dtype_of(of.element)) if isinstance(of, Tensor) else tensor for tensor, of in pairs]
+
+    def _for(self, given: Mapping[str, Any]) -> Traced:
+        """The operations for arguments of these sizes; arguments of a new form are checked as in a call."""
+        tensors = [tensor for value in given.values() if value is not self._model for tensor in leaves(value)]
         key = tuple(tuple(tensor.shape[1:]) for tensor in tensors)
         found = self._traced.get(key)
-        if found is None:
-            if torch.compiler.is_exporting():
+        if torch.compiler.is_exporting():
+            if found is None:
                 raise Error("call the module once with tensors like these before it is exported")
-            found = self._traced[key] = trace(self._runtime, self._info, given)
+            return found
+        form = tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in tensors)
+        if form not in self._checked:
+            plain = {
+                name: value if value is self._model else each_tensor(detached, value) for name, value in given.items()
+            }
+            if found is None:
+                found = self._traced[key] = trace(self._runtime, self._info, plain)
+            else:
+                with self._runtime.running():
+                    Arguments(self._runtime, self._info.axes).values(self._info, plain)
+            self._checked.add(form)
+        assert found is not None
         return found
+
+
+def detached(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor without what it was computed from."""
+    return tensor.detach()
+
+
+def leaves(value: Any) -> list[torch.Tensor]:
+    """The tensors of an argument: itself, or a batch's fields."""
+    return list(value.values()) if isinstance(value, dict) else [value]
 
 
 def put(module: nn.Module, path: str, tensor: torch.Tensor, trained: bool) -> None:
@@ -183,51 +272,65 @@ def to_torch(model: Model, function: str) -> TorchModule:
         raise ArgumentError(f"`{function}` {kinds[info.node].words}, so it can't be a module of PyTorch")
     models = [parameter for parameter in info.parameters if isinstance(parameter.type, ModelOf)]
     others = [parameter for parameter in info.parameters if not isinstance(parameter.type, ModelOf)]
-    wrong = [parameter for parameter in others if not isinstance(parameter.type, Tensor)]
+    wrong = [parameter for parameter in others if not isinstance(parameter.type, (Tensor, Batch))]
     if len(models) != 1 or models[0] not in (info.parameters[0], info.parameters[-1]):
         raise ArgumentError(f"a module of PyTorch is a function of one model, first or last; `{function}` takes others")
     if wrong or any(parameter.mut for parameter in info.parameters):
         what = f"`{wrong[0].name}`, {wrong[0].type}" if wrong else "a `mut` parameter"
-        raise ArgumentError(f"a module of PyTorch takes tensors besides its model, and `{function}` takes {what}")
+        raise ArgumentError(
+            f"a module of PyTorch takes tensors and batches besides its model, and `{function}` takes {what}"
+        )
     if models[0].type != model._value.type and not model._value.type.arguments:
         raise ArgumentError(f"`{models[0].name}` of `{function}` is {models[0].type}, and this is {model._value.type}")
     return TorchModule(model, info)
 
 
-def export(model: Model, function: str, path: str | Path, **examples: torch.Tensor) -> None:
+def export(model: Model, function: str, path: str | Path, **examples: Any) -> None:
     """Writes a function with its model's values to a file: `.onnx`, or anything else for `torch.export.load`.
 
-    `examples` are tensors like those that it will get; their first axis may have any length later, the others theirs.
+    `examples` are tensors like those that it will get, for a batch a mapping of them; their first axis may have any
+    length later, the others theirs.
 
     Raises:
         Error: a package is missing, or torch can't write it.
     """
     module = to_torch(model, function).eval()
     names = [parameter.name for parameter in module._others().parameters]
-    given = {name: doubled(tensor) for name, tensor in bind(module._others(), (), examples).items()}
-    arguments = tuple(given[name] for name in names)
+    given = module.arguments(bind(module._others(), (), examples))
+    arguments = tuple(each_tensor(doubled, given[name]) for name in names)
     with torch.no_grad():
         module(*arguments)
     rows = torch.export.Dim("rows")
-    shapes = tuple({0: rows} if tensor.dim() else {} for tensor in arguments)
+    shapes = tuple(each_tensor(lambda tensor: {0: rows} if tensor.dim() else {}, each) for each in arguments)
     if Path(path).suffix == ONNX_SUFFIX:
-        _write_onnx(module, arguments, shapes, names, path)
+        inputs = [f"{name}.{key}" if key else name for name in names for key in given_names(given[name])]
+        _write_onnx(module, arguments, shapes, inputs, path)
         return
     program = torch.export.export(module, arguments, dynamic_shapes={"arguments": shapes})
     torch.export.save(program, path)
 
 
-def doubled(tensor: Any) -> torch.Tensor:
+def given_names(value: Any) -> list[str]:
+    """The names of a batch's fields, or an empty one."""
+    return list(value) if isinstance(value, dict) else [""]
+
+
+def each_tensor(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
+    """What a function gives for a tensor, or for each of a batch."""
+    if isinstance(value, dict):
+        return {name: function(tensor) for name, tensor in value.items()}
+    return function(value)
+
+
+def doubled(tensor: torch.Tensor) -> torch.Tensor:
     """An example of at least two rows: torch takes a length of 1 for one that stays."""
-    if not isinstance(tensor, torch.Tensor):
-        raise ArgumentError(f"an example is a torch tensor, and this is {type(tensor).__name__}")
     return torch.cat([tensor, tensor]) if tensor.dim() and tensor.shape[0] == 1 else tensor
 
 
 def _write_onnx(
     module: TorchModule,
-    arguments: tuple[torch.Tensor, ...],
-    shapes: tuple[dict[int, Any], ...],
+    arguments: tuple[Any, ...],
+    shapes: tuple[Any, ...],
     names: list[str],
     path: str | Path,
 ) -> None:

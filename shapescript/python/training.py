@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from shapescript.controller import checkpoint
 from shapescript.controller.arrays import plain_number
 from shapescript.controller.errors import ArgumentError
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
 def _optimizer(name: str, kind: str) -> Callable[..., Optimizer]:
     def make(m: Model, lr: float, **options: Any) -> Optimizer:
         if not isinstance(m, Model):
-            raise ArgumentError(f"`{name}` takes a model of a loaded program, and this is {type(m).__name__}")
+            hint = "" if isinstance(m, (torch.Tensor, torch.nn.Module)) else f": write `{name}(m, lr=...)`"
+            raise ArgumentError(f"`{name}` takes a model of a loaded program, and this is {type(m).__name__}{hint}")
+        if isinstance(options.get("betas"), list):
+            options["betas"] = tuple(options["betas"])
         known = [*DEFAULTS[kind], "lr"]
         for given, value in {"lr": lr, **options}.items():
             check_option(name, given, value, known)
@@ -45,11 +50,15 @@ def check_option(name: str, given: str, value: object, known: list[str]) -> None
         close = nearest(given, known)
         hint = f"; did you mean `{close}`?" if close else f"; it takes {', '.join(known)}"
         raise ArgumentError(f"`{name}` has no `{given}`{hint}")
-    numbers = value if given == "betas" and isinstance(value, tuple) and len(value) == 2 else (value,)
-    plain = all(isinstance(each, (int, float)) for each in numbers)
-    if not plain or (given == "betas" and numbers is not value):
-        wanted = "two numbers" if given == "betas" else "a number"
+    pair = given == "betas"
+    parts = value if pair and isinstance(value, tuple) else (value,)
+    numbers = [part for part in parts if isinstance(part, (int, float))]
+    if len(numbers) != len(parts) or len(numbers) != (2 if pair else 1):
+        wanted = "two numbers" if pair else "a number"
         raise ArgumentError(f"`{given}` of `{name}` is {wanted}, and this is {type(value).__name__}")
+    if any(each < 0 for each in numbers) or (pair and max(numbers) >= 1):
+        wanted = "two numbers of 0 or more below 1" if pair else "0 or more"
+        raise ArgumentError(f"`{given}` of `{name}` should be {wanted}, and is {value}")
 
 
 sgd = _optimizer("sgd", "SGD")

@@ -296,6 +296,8 @@ def copied(value: Value) -> Value:
         case OptimizerValue():
             state = {kind: dict(parts) for kind, parts in value.state.items()}
             return OptimizerValue(value.kind, value.type, dict(value.options), state, dict(value.step))
+        case BatchValue():
+            return BatchValue(value.data, value.axis, dict(value.fields))
         case list():
             return [copied(part) for part in value]
         case tuple():
