@@ -165,6 +165,54 @@ def test_an_operation_that_needs_a_split_dim_whole_says_so(tmp_path: Path, capsy
     assert "(`cumsum` needs `V` whole)" in out.split("v.ss:8")[1]
 
 
+KERNELS = """devices {devices}
+
+dim K = 6
+dim D = 12
+
+model Net:
+    param w: [D D] = normal(std=0.1)
+
+fn sorted(m: Net, x: [K D]) -> [K D]:
+    y = sort(x @ m.w, over=D)
+    return sort(tanh(y), over=K)
+
+fn plain(m: Net, x: [K D]) -> [K D]:
+    return softmax(gelu(x @ m.w), over=D)
+"""
+
+
+@pytest.mark.parametrize("where", ["cpu", "cpu[0 1]"])
+def test_what_has_no_kernel_is_said(
+    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SHAPESCRIPT_EXECUTOR", raising=False)
+    (tmp_path / "k.ss").write_text(KERNELS.format(devices=where))
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", "k.ss"]) == 0
+    sorted_, plain = capsys.readouterr().out.split("\n\n")[1:]
+    assert "  run by torch, without a native kernel: sort (k.ss:10, 11)\n" in sorted_
+    assert "kernel" not in plain
+    assert main(["plan", "--html", "k.html", "k.ss"]) == 0
+    assert (tmp_path / "k.html").read_text().count("without a native kernel: sort (k.ss:10, 11)") == 1
+    monkeypatch.setenv("SHAPESCRIPT_EXECUTOR", "reference")
+    capsys.readouterr()
+    assert main(["plan", "k.ss"]) == 0
+    assert "kernel" not in capsys.readouterr().out
+
+
+def test_one_device_sends_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.ss").write_text(CHAPTER.replace("cuda[0 1 2]", "cpu"))
+    assert main(["plan", "train.ss", "step"]) == 0
+    out = capsys.readouterr().out
+    assert "fn step    b = 64\n" in out and "[b Hd] f32\n" in out
+    assert not any(word in out for word in ("sends", "split", "whole", "partial", "device 0"))
+    assert "  param 813,056 B, state 1,626,120 B" in out
+
+
 def test_what_depends_on_a_number_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "k.ss").write_text("devices cpu\nfn f(k: int) -> [k] f32:\n    return zeros[k]\n")
     assert main(["plan", str(tmp_path / "k.ss")]) == 0

@@ -16,7 +16,7 @@ from shapescript.cli.usage import UsageError
 from shapescript.diagnostics.formats import show
 from shapescript.diagnostics.render import wants_colour
 from shapescript.diagnostics.suggest import nearest
-from shapescript.layout.report import Place, Report, called, show_place, show_sending, show_total
+from shapescript.layout.report import Place, Report, called, show_calls, show_place, show_sending, show_total
 from shapescript.layout.words import all_whole
 from shapescript.placement.compiled import compiled_for
 from shapescript.placement.entries import all_functions, entry_functions
@@ -121,7 +121,7 @@ def show_costs(session: Session, wanted: list[str]) -> int:
 
 def cost_lines(name: str, found: Report) -> Iterator[str]:
     """One function: for each line of the program what it makes and what it sends, then the sums."""
-    yield f"fn {name}    {found.mesh}"
+    yield f"fn {name}    {found.mesh}".rstrip()
     spans = {place.span for place in found.places if place.span is not None}
     lines: dict[tuple[str, int], list[Span]] = {}
     for span in sorted(spans, key=lambda each: (each.source.name, each.start)):
@@ -142,11 +142,15 @@ def cost_lines(name: str, found: Report) -> Iterator[str]:
             yield f"  sends {show_sending(each)}, which belongs to no line"
     for span, total in sorted(found.by_line.items(), key=lambda item: item[0].start):
         yield f"  {called(span)}: {show_total(total)}"
-    launches = f"{found.total.launches} launch{'es' if found.total.launches != 1 else ''}"
-    yield f"  in all: {show_total(found.total)}, {launches}"
+    if not found.alone:
+        launches = f"{found.total.launches} launch{'es' if found.total.launches != 1 else ''}"
+        yield f"  in all: {show_total(found.total)}, {launches}"
+    if found.without_kernel:
+        yield f"  run by torch, without a native kernel: {show_calls(found.without_kernel)}"
     for device, memory in enumerate(found.memory):
         rests = ", ".join(f"{tag} {size:,} B" for tag, size in memory.resting.items())
-        yield f"  device {device}: {rests}; at most {memory.peak:,} B at once"
+        where = "" if found.alone else f"device {device}: "
+        yield f"  {where}{rests}; at most {memory.peak:,} B at once"
 
 
 def is_known_scalar(place: Place) -> bool:

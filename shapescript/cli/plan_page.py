@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 
-from shapescript.layout.report import Place, Report, Sending, show_place, show_sending
+from shapescript.layout.report import Place, Report, Sending, show_calls, show_place, show_sending
 from shapescript.layout.words import Layout, Partial, Sharded, Split, all_whole
 from shapescript.source import Source
 
@@ -96,14 +96,17 @@ def function(name: str, words: str, found: Report | str) -> str:
     if isinstance(found, str):
         return f"{head}<p>What it is compiled to isn't known before it runs: {escape(found)}</p>"
     rows = "".join(map(row, lines_of(found)))
-    total = f"{found.total.bytes:,} bytes per step in {found.total.launches} launches"
+    total = "" if found.alone else f"in all {found.total.bytes:,} bytes per step in {found.total.launches} launches"
+    if found.without_kernel:
+        total += f"<br>run by torch, without a native kernel: {escape(show_calls(found.without_kernel))}"
     memory = "".join(
-        f"<br>device {number}: "
+        ("<br>" if found.alone else f"<br>device {number}: ")
         + escape(", ".join(f"{tag} {size:,} B" for tag, size in each.resting.items()))
         + f"; at most {each.peak:,} B at once"
         for number, each in enumerate(found.memory)
     )
-    return f'{head}<p>{escape(found.mesh)}</p><table>{rows}</table><p class="sum">in all {total}{memory}</p>'
+    sums = (total + memory).removeprefix("<br>")
+    return f'{head}<p>{escape(found.mesh)}</p><table>{rows}</table><p class="sum">{sums}</p>'
 
 
 def row(line: Line) -> str:

@@ -1,16 +1,22 @@
 """What the functions of a program send and hold on its devices, before it runs.
 
 Takes a checked program; gives a `Report` for each device function that can be foreseen, for as many devices as the
-program names. The devices needn't be there.
+program names, with the operations that have no kernel. The devices needn't be there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import torch
+
+from shapescript.controller.errors import Error
 from shapescript.controller.foresee import foresee
 from shapescript.controller.several_devices import laid_out
+from shapescript.devices.executors import UnknownExecutor, executor_name
+from shapescript.ir.graph import Graph, Node
 from shapescript.layout.mesh import Mesh
 from shapescript.layout.report import Report, report
 from shapescript.placement.kinds import Placement
@@ -33,5 +39,24 @@ def costs(
         if isinstance(seen, str):
             found[name] = seen
         else:
-            found[name] = report(laid_out(seen.graph, seen.border, mesh, splits, shard, devices.dims), seen.counts)
+            laid = laid_out(seen.graph, seen.border, mesh, splits, shard, devices.dims)
+            calls = without_kernel(laid.graph) if devices.kind == "cpu" else ()
+            found[name] = replace(report(laid, seen.counts), without_kernel=calls)
     return found
+
+
+def without_kernel(graph: Graph) -> list[Node]:
+    """The operations of a graph that the native executor leaves to torch; none where another executor runs it.
+
+    What devices do together is the transport's, and an `extern fn` is Python's.
+    """
+    try:
+        if executor_name(torch.device("cpu")) != "native":
+            return []
+    except UnknownExecutor as error:
+        raise Error(str(error)) from None
+    from shapescript.devices.native.clusters import COLLECTIVES
+    from shapescript.devices.native.lower import lower
+
+    nodes = [node for called in lower(graph, combines=True).calls.values() for node in called.nodes]
+    return [node for node in nodes if node.name not in (*COLLECTIVES, "extern")]

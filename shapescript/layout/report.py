@@ -72,7 +72,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Report:
-    """All of it; `pending` are results that stay partial until someone looks."""
+    """All of it; `pending` are results that stay partial until someone looks.
+
+    `without_kernel` are operations that the devices' executor leaves to torch. One device sends nothing, and all lies
+    there.
+    """
 
     sendings: list[Sending]
     total: Total
@@ -81,12 +85,19 @@ class Report:
     memory: list[Memory]
     mesh: str
     pending: list[Node]
+    without_kernel: Sequence[Node] = ()
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one device."""
+        return len(self.memory) == 1
 
 
 def report(laid: LaidGraph, counts: Mapping[str, int]) -> Report:
     """The figures for these counts of batches."""
     known = {**laid.graph.sizes, **laid.counts_for(0, counts, counts)}
-    sendings = [_sending(laid, each, known) for each in laid.communications]
+    alone = laid.mesh.count == 1
+    sendings = [_sending(laid, each, known) for each in laid.communications if not alone]
     begins: dict[int, int] = {}
     for each in sendings:
         begins.setdefault(each.communication.launch, each.communication.node)
@@ -94,7 +105,7 @@ def report(laid: LaidGraph, counts: Mapping[str, int]) -> Report:
     pending = [
         node
         for node, layout in zip(laid.graph.outputs, laid.outputs, strict=True)
-        if any(isinstance(word, Partial) for word in layout)
+        if not alone and any(isinstance(word, Partial) for word in layout)
     ]
     lines: dict[Span, list[Sending]] = {}
     for each in sendings:
@@ -154,13 +165,17 @@ def _places(laid: LaidGraph) -> list[Place]:
     found: dict[tuple[Span | None, str, str, Layout], Place] = {}
     for node, layout in zip(laid.graph.nodes, laid.layouts, strict=True):
         axes = axes_shown(laid.logical_of[node.number].axes)
+        layout = () if laid.mesh.count == 1 else layout
         place = Place(node.span, axes, node.element, layout)
         found.setdefault((node.span, axes, node.element.name, layout), place)
     return list(found.values())
 
 
 def show_mesh(laid: LaidGraph, counts: Mapping[str, int]) -> str:
-    """`mesh d=3, b split 22/21/21`."""
+    """`mesh d=3, b split 22/21/21`, or `b = 64` on one device."""
+    if laid.mesh.count == 1:
+        sizes = {part.atom: part.size.evaluate({**laid.graph.sizes, **counts}) for part in laid.parts}
+        return ", ".join(f"{atom} = {size}" for atom, size in sizes.items() if not atom.startswith("flat"))
     mesh = " x ".join(map(str, laid.mesh.sizes))
     said = [f"mesh d={mesh}"]
     for part in laid.parts:
@@ -282,4 +297,19 @@ def show_total(total: Total) -> str:
 
 def show_place(place: Place) -> str:
     """`[b Hd] f32  b split`."""
-    return f"{place.axes} {place.element}  {show_layout(place.layout)}"
+    return f"{place.axes} {place.element}  {show_layout(place.layout)}".rstrip()
+
+
+def show_calls(nodes: Sequence[Node]) -> str:
+    """`conv (train.ss:12), sort (train.ss:14, 20)`: the operations and the lines that they stand on."""
+    lines: dict[str, dict[str, list[int]]] = {}
+    for node in nodes:
+        files = lines.setdefault(node.name, {})
+        if node.span is not None:
+            here = files.setdefault(node.span.source.name, [])
+            here.extend([node.span.line] if node.span.line not in here else [])
+    told = []
+    for name, files in sorted(lines.items()):
+        places = ", ".join(f"{file}:{', '.join(map(str, sorted(here)))}" for file, here in files.items())
+        told.append(f"{name} ({places})" if places else name)
+    return ", ".join(told)

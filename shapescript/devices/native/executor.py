@@ -24,6 +24,7 @@ import torch
 
 from shapescript import _executor
 from shapescript.devices.dtypes import dtype_of
+from shapescript.devices.native.clusters import COLLECTIVES
 from shapescript.devices.native.lower import Lowered, lower
 from shapescript.devices.native.plan import Called, Instruction, Place
 from shapescript.devices.native.sizes import UnfitSize, value_of
@@ -39,7 +40,6 @@ from shapescript.types.size import SizeError
 
 MOST_BOUND = 4
 WORD = 2**32
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 UPDATE = "update("
 """What the span of an optimizer's operations begins with."""
 
@@ -164,7 +164,7 @@ class NativeExecutor:
 
     def _of_counts(self, counts: Mapping[str, int]) -> Bound:
         """The plan with memory for these counts."""
-        asked = tuple(sorted(counts.items()))
+        asked = tuple(sorted(counts.items())) if len(counts) > 1 else tuple(counts.items())
         if asked in self._bound:
             found = self._bound.pop(asked)
             self._bound[asked] = found
