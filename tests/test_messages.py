@@ -35,6 +35,7 @@ def test_an_index_into_a_list_of_models(index: str, right: bool) -> None:
         ("fn main():\n    for i in range(3):\n        print(i)\n", "write `0..n`"),
         ("fn f(x: [b] float64) -> [b]:\n    return x\n", "write `f64`"),
         ("fn f(x: Tensor):\n    pass\n", "a tensor's type is its axes: `[b D]`"),
+        ("fn f(x: [b n]) -> []:\n    return sum(x, over=(b, n))\n", "several axes are written `[b n]`"),
     ],
 )
 def test_names_of_other_languages(text: str, help: str) -> None:

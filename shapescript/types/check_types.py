@@ -129,6 +129,10 @@ def axis_of(scope: Scope, size: tree.Expr) -> Axis | None:
             return None
         case tree.Axes(sizes=[single]):
             return axis_of(scope, single)
+    if isinstance(size, tree.Tuple):
+        written = " ".join(item.name if isinstance(item, tree.Name) else "..." for item in size.items)
+        scope.report("E0214", "this isn't a size", size, helps=(f"several axes are written `[{written}]`",))
+        return None
     scope.report(
         "E0214",
         "this isn't a size",
