@@ -34,6 +34,11 @@ class HostBatches:
         self.info = info
         self.domain = domain
         self.span = span
+        self.axis = Axis.named("batch", batch=True)
+        self.types: dict[str, Tensor] = {}
+        for name, member in info.fields.items():
+            assert isinstance(member.type, Tensor)
+            self.types[name] = Tensor((self.axis, *member.type.axes), member.type.element)
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -72,14 +77,11 @@ class HostBatches:
 
     def batch(self, rows: Mapping[str, Somewhere]) -> BatchValue:
         """One batch."""
-        axis = Axis.named("batch", batch=True)
         fields: dict[str, object] = {}
-        for name, member in self.info.fields.items():
-            kind = member.type
-            assert isinstance(kind, Tensor)
-            count = {"batch": int(rows[name].shape[0])}
-            fields[name] = DeviceTensor(rows[name], (axis, *kind.axes), kind.element, count)
-        return BatchValue(self.info.node, axis, fields)
+        for name, of in self.types.items():
+            held = rows[name]
+            fields[name] = DeviceTensor(held, of.axes, of.element, {"batch": int(held.shape[0])})
+        return BatchValue(self.info.node, self.axis, fields)
 
 
 def place_of(span: Span) -> str:

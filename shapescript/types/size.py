@@ -16,6 +16,7 @@ Monomial = tuple[tuple[str, int], ...]
 """Atoms with their exponents, in the order of the atoms' names; an exponent may be negative and is never 0."""
 
 MOST_DIVISION_STEPS = 64
+ONE = Fraction(1)
 
 
 class SizeError(Exception):
@@ -50,7 +51,7 @@ class Size:
     @staticmethod
     def atom(name: str) -> Size:
         """The size that is the value of this atom."""
-        return Size(((((name, 1),), Fraction(1)),))
+        return Size(((((name, 1),), ONE),))
 
     @cached_property
     def atoms(self) -> frozenset[str]:
