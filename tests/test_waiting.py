@@ -8,17 +8,21 @@ import pytest
 import torch
 
 from shapescript.controller.output import Output
+from shapescript.devices.held import Held
 
 
-class Later:
+class Later(Held):
     """A value that is there when it is told so, or when it is waited for."""
 
     def __init__(self, number: float) -> None:
         self.number = number
         self.there = False
         self.waited = False
-        self.shape = ()
         self.dtype = torch.float32
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
 
     def ready(self) -> bool:
         return self.there

@@ -6,26 +6,31 @@ Who keeps it, and how it lies there, is the business of what made it.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import TypeAlias
 
 import torch
 
 
-@runtime_checkable
-class Held(Protocol):
-    """A value of the workers'. It may not have been computed yet."""
+class Held(ABC):
+    """A value of the workers', of the element `dtype`. It may not have been computed yet.
+
+    A class to be derived from, not a protocol: each line that a program prints asks of its values whether they are
+    held, and asking a protocol looks at every method.
+    """
+
+    dtype: torch.dtype
 
     @property
+    @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """The sizes of the whole value."""
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Its element."""
-
+    @abstractmethod
     def ready(self) -> bool:
         """Whether `fetch` would give it without waiting."""
 
+    @abstractmethod
     def fetch(self) -> torch.Tensor:
         """The whole value, on the CPU; waits for it, and raises what kept it from being computed."""
 

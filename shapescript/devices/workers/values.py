@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from shapescript.devices.held import Held
 from shapescript.devices.workers.cutting import Lie
 
 if TYPE_CHECKING:
     from shapescript.devices.workers.pool import WorkerPool
 
 
-class WorkerValue:
+class WorkerValue(Held):
     """A value by its number; `command` makes it, and `scalar` is its place among that run's scalars, if it is one."""
 
     def __init__(
