@@ -18,7 +18,7 @@ PACKAGE = ROOT / "shapescript"
 
 # from the lowest to the highest; a module belongs to the layer with the longest name that begins its own
 LAYERS = (
-    ("source", "random_bits", "_core", "_transport", "_executor"),
+    ("source", "room", "random_bits", "_core", "_transport", "_executor"),
     ("diagnostics",),
     ("syntax",),
     ("types.size", "types.axes", "types.element", "types.kinds"),

@@ -300,7 +300,7 @@ def test_a_lost_line_keeps_the_names_around_it() -> None:
         "y = x" + " + x" * 5000,
         "y = " + "-" * 5000 + "x",
         "y = x" + " ** x" * 300,
-        "y = x" + " |> f" * 300,
+        "y = x" + " |> f" * 1100,
         "y = f" + "(1)" * 300,
         "y = x" + "[0]" * 300,
         "y = x as " + "(" * 200 + "int" + ")" * 200,
@@ -312,6 +312,14 @@ def test_deep_nesting_is_one_error(line: str) -> None:
     parsed = read(f"fn f():\n    {line}\n")
     assert [d.code for d in parsed.diagnostics] == ["E0123"]
     assert parsed.items[0].show() == "(LostDeclaration f [])"
+
+
+@pytest.mark.parametrize("link", [" + x", " |> f", " and x", " @ x"])
+def test_a_long_chain_is_no_deep_nesting(link: str) -> None:
+    parsed = read(f"fn f():\n    y = x{link * 1000}\n")
+    assert parsed.diagnostics == []
+    [found] = read(f"fn f():\n    y = x{link * 1100}\n").diagnostics
+    assert (found.code, found.message) == ("E0123", "a chain of more than 1000 operators")
 
 
 def test_deep_blocks_are_one_error() -> None:

@@ -24,6 +24,7 @@ from shapescript.devices.runner import Border, Runner
 from shapescript.diagnostics.diagnostic import ProgramError
 from shapescript.ir.graph import Graph
 from shapescript.placement.kinds import Kind, Placement
+from shapescript.room import room
 from shapescript.specialise.builtins import new_optimizer
 from shapescript.specialise.evaluator import Evaluator
 from shapescript.specialise.expressions import evaluate
@@ -146,7 +147,8 @@ class Seer:
             else self.value(frame, parameter.type, f"`{parameter.name}`")
             for parameter in info.parameters
         ]
-        call = self.domain.specialiser.prepare(info.node, arguments, frame)
+        with room():
+            call = self.domain.specialiser.prepare(info.node, arguments, frame)
         return Foreseen(call.plan.graph, border_of(call.plan), call.binding.counts)
 
     def value(self, frame: Frame, of: Type, what: str) -> Value:

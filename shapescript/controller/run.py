@@ -20,6 +20,7 @@ from shapescript.controller.python_modules import attribute, call_python, import
 from shapescript.devices.workers.launching import Launcher
 from shapescript.diagnostics.render import render_all
 from shapescript.placement.kinds import Kind, Placement
+from shapescript.room import room
 from shapescript.specialise.evaluator import Evaluator
 from shapescript.specialise.expressions import evaluate
 from shapescript.specialise.specialise import Specialised
@@ -64,7 +65,7 @@ def run_program(
             raise Error(f"`main` also needs `{parameter.name}`")
     complete = False
     try:
-        with failures_told():
+        with failures_told(), room():
             evaluator.run(frame, arguments)
             checkpoint_files.finish()
             domain.place.finish()

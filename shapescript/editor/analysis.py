@@ -255,13 +255,13 @@ def same_head(one: tree.Function, two: tree.Function) -> bool:
 
 def same_shape(one: tree.Node, two: tree.Node) -> bool:
     """Are two trees the same but for their places?"""
-    return type(one) is type(two) and facts(one) == facts(two) and same_children(one, two)
-
-
-def same_children(one: tree.Node, two: tree.Node) -> bool:
-    """Are the nodes below two nodes the same?"""
-    ours, theirs = list(one.children()), list(two.children())
-    return len(ours) == len(theirs) and all(map(same_shape, ours, theirs))
+    pairs = [(one, two)]
+    while pairs:
+        ours, theirs = pairs.pop()
+        if type(ours) is not type(theirs) or facts(ours) != facts(theirs):
+            return False
+        pairs.extend(zip(ours.children(), theirs.children(), strict=True))
+    return True
 
 
 def facts(node: tree.Node) -> tuple[object, ...]:

@@ -33,6 +33,7 @@ from shapescript.editor.protocol import (
 )
 from shapescript.editor.rename import CannotRename, may_rename, renamed
 from shapescript.editor.text import Positions, edited
+from shapescript.room import room
 from shapescript.source import Span
 from shapescript.syntax.formatter import CannotFormat, format_source
 
@@ -487,4 +488,5 @@ async def on_shutdown(ls: Server, params: None) -> None:
 
 def serve() -> None:
     """Answers on the standard input and output until the editor ends it."""
-    server.start_io()
+    with room():
+        server.start_io()

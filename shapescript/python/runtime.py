@@ -27,6 +27,7 @@ from shapescript.python.live import LiveParameters
 from shapescript.python.models import Model, model_class
 from shapescript.python.no_gradient import refusing, requiring
 from shapescript.python.results import Results, changed_in_place
+from shapescript.room import room
 from shapescript.specialise.expressions import evaluate
 from shapescript.specialise.values import ModelValue
 from shapescript.syntax import tree
@@ -80,7 +81,7 @@ class Runtime:
         with self.lock:
             if self.closed:
                 raise Error(f"`{self.name}` was closed; load it again to go on")
-            with errors_of_python():
+            with errors_of_python(), room():
                 if not self.depth:
                     self.live.put_into_models()
                 self.depth += 1

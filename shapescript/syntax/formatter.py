@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
 from shapescript.diagnostics.diagnostic import Diagnostic
+from shapescript.room import room
 from shapescript.source import Source
 from shapescript.syntax import tree
 from shapescript.syntax.format_doc import Comment, lay
@@ -84,10 +85,11 @@ def format_source(source: Source) -> str:
     parsed = parse(source)
     if parsed.diagnostics:
         raise CannotFormat("a text with errors isn't formatted", parsed.diagnostics)
-    text = styled(source, parsed)
-    again = parse(Source(source.name, text))
-    if again.diagnostics or shown(again) != shown(parsed) or comments_of(text) != comments_of(source.text):
-        raise CannotFormat(f"`{source.name}` is left as it is: its style would change what it means")
+    with room():
+        text = styled(source, parsed)
+        again = parse(Source(source.name, text))
+        if again.diagnostics or shown(again) != shown(parsed) or comments_of(text) != comments_of(source.text):
+            raise CannotFormat(f"`{source.name}` is left as it is: its style would change what it means")
     return text
 
 

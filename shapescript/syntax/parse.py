@@ -1,9 +1,10 @@
 """What the rest of the compiler calls: text to tree.
 
 `parse` takes a source and gives its declarations and what is wrong with its text; `parse_devices` reads the devices
-of a command line. Neither raises on any text, and no tree they give is nested so deep that a walk of it can fail:
-deeper than 100 is E0123. A text with errors still gives the tree of what was understood: `Lost` and `LostDeclaration`
-stand for the rest. A `devices` line that is lost gives a `LostDeclaration` without a name.
+of a command line. Neither raises on any text, and no tree they give is nested so deep that a walk of it can fail, in
+the `room` for it: deeper than 100 is E0123, and so is a chain of more than 1,000 operators. A text with errors still
+gives the tree of what was understood: `Lost` and `LostDeclaration` stand for the rest. A `devices` line that is lost
+gives a `LostDeclaration` without a name.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from shapescript.syntax.expected import unexpected
 from shapescript.syntax.grammar_declarations import declared_name
 from shapescript.syntax.layout import Item, items
 from shapescript.syntax.rules import TokenStream
-from shapescript.syntax.tokens import MOST_NESTING, Reporter
+from shapescript.syntax.tokens import MOST_CHAINED, MOST_NESTING, Reporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ def parse_item(item: Item, reporter: Reporter) -> tree.Declaration | None:
     if deep is None:
         return node
     if not any(line.lost for line in item.lines):
-        message = f"nested deeper than {MOST_NESTING}"
+        chained = link_below(deep) is not None
+        message = f"a chain of more than {MOST_CHAINED} operators" if chained else f"nested deeper than {MOST_NESTING}"
         help = "give parts of it names on lines of their own, or move an inner part to a function"
         reporter.report("E0123", deep.start, deep.end, message, help)
     return lost_item(item)
@@ -107,10 +109,21 @@ def may_be_deep(item: Item) -> bool:
 
 def too_deep(root: tree.Node) -> tree.Node | None:
     """The first node that is nested too deep, if there is one."""
-    stack = [(root, 0)]
+    stack = [(root, 0, 0)]
     while stack:
-        node, depth = stack.pop()
-        if depth > MOST_NESTING:
+        node, depth, links = stack.pop()
+        if depth > MOST_NESTING or links > MOST_CHAINED:
             return node
-        stack.extend((child, depth + 1) for child in reversed(list(node.children())))
+        link = link_below(node)
+        for child in reversed(list(node.children())):
+            stack.append((child, depth, links + 1) if child is link else (child, depth + 1, 0))
+    return None
+
+
+def link_below(node: tree.Node) -> tree.Expr | None:
+    """The next link of a chain of operators or of pipes, if this is one and it goes on."""
+    if isinstance(node, tree.Binary) and isinstance(node.left, tree.Binary) and node.op != "**":
+        return node.left
+    if isinstance(node, tree.Pipe) and isinstance(node.value, tree.Pipe):
+        return node.value
     return None

@@ -34,6 +34,8 @@ TOKENS: tuple[str, ...] = (
     *SHAPED,
 )
 MOST_NESTING = 100
+MOST_CHAINED = 1_000
+"""How many operators, or pipes, may follow one another in `a + b + c`: each link is below the next in the tree."""
 
 
 class Token:

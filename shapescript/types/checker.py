@@ -11,14 +11,13 @@ the parser sees to; `check_program` makes room on the stack for that.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from shapescript.diagnostics.diagnostic import Diagnostic
 from shapescript.names import collect_names
+from shapescript.room import room
 from shapescript.source import Source
 from shapescript.syntax import tree
 from shapescript.syntax.parse import Parsed
@@ -39,7 +38,6 @@ from shapescript.types.kinds import (
 from shapescript.types.typed import BATCH_NORM, BATCH_NORM_F64, DevicesInfo, FunctionInfo, ImportInfo, TypedProgram
 
 LoadModule = Callable[[str], "tuple[Source, Parsed] | None"]
-DEEPEST = 20_000
 
 
 def _nothing_to_load(name: str) -> tuple[Source, Parsed] | None:
@@ -112,7 +110,7 @@ class Checked:
                 self.program.types.pop(parameter.default, None)
         info.forget_body()
         known = self.lost[info.name]
-        with _room():
+        with room():
             self.check_body(info)
         return not known and not self.lost[info.name] and self.here.suggestions_left > 0
 
@@ -139,7 +137,7 @@ def check_file(
     program = TypedProgram(source)
     load_module = lru_cache(maxsize=None)(load_module)
     program.model_of[BATCH_NORM.node] = BATCH_NORM_F64 if _trains_f64(parsed, load_module, set()) else BATCH_NORM
-    with _room():
+    with room():
         return _check_file(program, parsed, load_module, dims or {}, devices, (), module)
 
 
@@ -164,17 +162,6 @@ def _is_f64_param(member: tree.Field) -> bool:
         and of.element is not None
         and (of.element.module, of.element.name) == (None, "f64")
     )
-
-
-@contextmanager
-def _room() -> Iterator[None]:
-    """Room on the stack for the deepest tree that the parser lets through."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, DEEPEST))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
 
 
 def _check_file(
