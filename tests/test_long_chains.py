@@ -1,4 +1,4 @@
-"""A chain of a thousand operators or pipes is checked, formatted, compiled, differentiated, run, and shown in an editor."""
+"""A chain of a thousand operators or pipes is checked, formatted, compiled, differentiated, run, and edited."""
 
 from __future__ import annotations
 
