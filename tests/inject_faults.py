@@ -55,12 +55,13 @@ def rows():
     return torch.utils.data.TensorDataset(torch.rand(640, 64), torch.randint(10, (640,)))
 """
 FAULTS = {
-    "kill a worker": (signal.SIGKILL, False),
-    "stop a worker": (signal.SIGSTOP, False),
-    "end a worker": (signal.SIGTERM, False),
-    "crash a worker": (signal.SIGSEGV, False),
-    "kill the controller": (signal.SIGKILL, True),
-    "interrupt the controller": (signal.SIGINT, True),
+    "kill a worker": (signal.SIGKILL, "worker"),
+    "stop a worker": (signal.SIGSTOP, "worker"),
+    "end a worker": (signal.SIGTERM, "worker"),
+    "crash a worker": (signal.SIGSEGV, "worker"),
+    "kill the fork server": (signal.SIGKILL, "fork server"),
+    "kill the controller": (signal.SIGKILL, "controller"),
+    "interrupt the controller": (signal.SIGINT, "controller"),
 }
 STATUS = {"kill the controller": -signal.SIGKILL, "interrupt the controller": 130}
 MOST_SECONDS = 10.0
@@ -74,7 +75,7 @@ def listen() -> None:
 def one(folder: Path, draw: random.Random) -> str:
     """One run with one fault; what was wrong with its end, or nothing."""
     fault = draw.choice(list(FAULTS))
-    number, at_controller = FAULTS[fault]
+    number, at = FAULTS[fault]
     output, errors = folder / "output", folder / "errors"
     with output.open("w") as out, errors.open("w") as err:
         run = subprocess.Popen(
@@ -84,12 +85,15 @@ def one(folder: Path, draw: random.Random) -> str:
     while output.stat().st_size == 0 and run.poll() is None:
         time.sleep(0.05)
     time.sleep(draw.uniform(0.0, 1.5))
+    if run.poll() is not None:
+        return f"{fault}: the run ended before, with {run.returncode}: {errors.read_text()}"
     family = controller.children(recursive=True)
-    workers = [process for process in family if "worker" in " ".join(process.cmdline())]
+    workers = [process for process in family if process.name().startswith("cpu[")]
+    servers = [process for process in family if process not in workers]
     if len(workers) != 3:
         run.kill()
         return f"{fault}: {len(workers)} workers before the fault: {errors.read_text()}"
-    os.kill(run.pid if at_controller else draw.choice(workers).pid, number)
+    os.kill(draw.choice({"worker": workers, "fork server": servers, "controller": [controller]}[at]).pid, number)
     began = time.monotonic()
     try:
         status = run.wait(3 * MOST_SECONDS)
@@ -106,7 +110,7 @@ def one(folder: Path, draw: random.Random) -> str:
     if left:
         wrong.append(f"left: {left}")
     said = errors.read_text().count("error: ")
-    if said != (0 if at_controller else 1) or "Traceback" in errors.read_text():
+    if said != (0 if at == "controller" else 1) or "Traceback" in errors.read_text():
         wrong.append(f"said {errors.read_text()!r}")
     print(f"{fault:<26}{seconds:6.2f} s  {'; '.join(wrong) or 'as it should be'}", flush=True)
     return f"{fault}: {'; '.join(wrong)}" if wrong else ""
