@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Sequence
 
 from shapescript import __version__
-from shapescript.cli.plan import plan
 from shapescript.cli.rented import rent_options
 from shapescript.cli.tools import SUMMARY as TOOLS_SUMMARY
 from shapescript.cli.tools import TOOLS, add_tools, later
@@ -157,7 +156,9 @@ def parser() -> argparse.ArgumentParser:
     rent_options(part)
     part.add_argument("file", metavar="FILE")
     part.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
-    part = add("plan", plan, "Shows where each function runs, and why.", "shapescript plan train.ss step")
+    part = add(
+        "plan", later("plan", "plan"), "Shows where each function runs, and why.", "shapescript plan train.ss step"
+    )
     overrides(part)
     part.add_argument("--html", metavar="PAGE", help="write the plan as a page, with the values in colours")
     part.add_argument("--facts", action="store_true", help=argparse.SUPPRESS)  # for the language server
