@@ -43,6 +43,83 @@ def test_names_of_other_languages(text: str, help: str) -> None:
     assert found.helps == (help,)
 
 
+EXAMPLE = "data Ex:\n    x: [2]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "help"),
+    [
+        ("fn main():\n    x = [1, 2, 3]\n", "E0617", "write the tuple `(1, 2, 3)`"),
+        ("fn main():\n    for x in [1]:\n        print(x)\n", "E0617", "write the tuple `(1,)`"),
+        ("fn main():\n    losses = []\n", "E0617", "there are no lists: `log"),
+        ("dim D = 4\nfn f(x: [b D]) -> [b]:\n    return sum(x, dim=1)\n", "E0602", "the axis is named: `over=D`"),
+        ("dim D = 4\nfn f(x: [b D]) -> [b]:\n    return mean(x, axis=-2)\n", "E0602", "the axis is named: `over=b`"),
+        ("dim D = 4\nfn f(x: [b D], k: int) -> [b]:\n    return sum(x, dim=k)\n", "E0602", "named: `over=b`, `over=D`"),
+        ("dim D = 4\nfn f(x: [b D]) -> [b]:\n    return sum(x, 1)\n", "E0601", "the axis is named: `over=D`"),
+        ("fn f(x: [b]) -> []:\n    return mean(x, over=b, keepdim=true)\n", "E0602", "leave it out"),
+        (
+            "fn f(x: [5 5]) -> [5]:\n    return sum(x, over=5)\n",
+            "E0303",
+            "`rearrange(x: 5 i -> 5 i)`, and then `over=i`",
+        ),
+        (
+            f"{EXAMPLE}fn f(d: Dataset[Ex]):\n    for b in d |> batches(2) |> shuffle:\n        pass\n",
+            "E0607",
+            "before",
+        ),
+        (
+            f"{EXAMPLE}fn f(d: Dataset[Ex]):\n    for b in d |> batches(2) |> batches(2):\n        pass\n",
+            "E0607",
+            "second",
+        ),
+        ("fn f(x: [b] i64, y: [b] i64) -> [b] i64:\n    return x / y\n", "E0551", "`x // y`"),
+        (
+            "dim D = 4\nmodel Lin[I O]:\n    param w: [I O] = zeros\nmodel Net:\n    a: Lin[D]\n",
+            "E0702",
+            "write `Lin[I O]` with a size for each",
+        ),
+    ],
+)
+def test_habits_of_pytorch_get_one_error_that_helps(text: str, code: str, help: str) -> None:
+    [found] = diagnose(text)
+    assert found.code == code and any(help in each for each in found.helps), found
+
+
+def test_sizes_are_counted_in_grammar() -> None:
+    model = "dim D = 4\nmodel Lin[I O]:\n    param w: [I O] = zeros\nmodel Net:\n"
+    for field, words in (("Lin[D]", "2 sizes, and one is given"), ("Lin[D D D]", "2 sizes, and 3 are given")):
+        [found] = diagnose(f"{model}    a: {field}\n")
+        assert found.message == f"`Lin` takes {words}"
+
+
+def test_the_help_for_an_axis_that_stands_twice_is_right() -> None:
+    text = "dim D = 5\nfn f(x: [D D]) -> [D]:\n    return sum(rearrange(x: D i -> D i), over=i)\n"
+    assert codes(text) == []
+
+
+def test_a_parameter_of_the_wrong_kind_is_one_error() -> None:
+    """The call that gives the right optimizer isn't wrong too."""
+    text = """model M:
+    param w: [2] = zeros
+model N:
+    param w: [2] = zeros
+fn step(mut m: M, mut opt: AdamW[N], g: Grads[M]):
+    update(mut m, mut opt, g)
+fn main(g: Grads[M]):
+    m = M(seed=0)
+    opt = adamw(m, lr=0.1)
+    step(mut m, mut opt, g)
+"""
+    [found] = diagnose(text)
+    assert (found.code, found.message) == ("E0709", "`update` changes M here, and this is AdamW[N]")
+    assert [label.span.text for label in found.secondary] == ["mut opt: AdamW[N]"]
+
+
+@pytest.mark.parametrize("pattern", ["s, x: , D E -> D E", "x, s: D E, -> D E", "s, s, x: , , D E -> D E"])
+def test_a_scalar_in_a_pattern_has_no_axes(pattern: str) -> None:
+    assert codes(f"dim D = 4\ndim E = 3\nfn f(s: [], x: [D E]) -> [D E]:\n    return einsum({pattern})\n") == []
+
+
 def test_an_unknown_dim_is_said_once() -> None:
     """A name of one letter is like any other of one letter, so none is suggested."""
     (found,) = diagnose("dim D = 4\nfn f(x: [b I], y: [b I]) -> [b I]:\n    return x + y\n")

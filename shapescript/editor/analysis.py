@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shapescript.diagnostics.diagnostic import Diagnostic
+from shapescript.diagnostics.follow_ons import without_follow_ons
 from shapescript.editor.text import Buffer, Positions
 from shapescript.editor.units import Unit, move_nodes, moved, parsed_unit, spans_of, split
 from shapescript.placement.place import Placed, place
@@ -102,7 +103,7 @@ class Analysis:
             found += self.placed_before
         else:
             found += self.placed.diagnostics if self.placed is not None else []
-        return sorted(found, key=lambda diagnostic: diagnostic.sort_key)
+        return sorted(without_follow_ons(found), key=lambda diagnostic: diagnostic.sort_key)
 
     # --- edits
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from shapescript.devices.dtypes import dtype_of
-from shapescript.random_bits import philox
+from shapescript.random_bits import WORD, philox
 from shapescript.types.element import Element
 
 
@@ -67,21 +69,44 @@ def initial(
     return drawn.to(dtype)
 
 
+AT_ONCE = 2**22
+"""How many elements are drawn at once, so that their bits take little memory beside the tensor."""
+
+
+def _drawn(
+    shape: Sequence[int],
+    key: int,
+    numbers: Callable[[NDArray[np.uint32]], torch.Tensor],
+    at_once: int = AT_ONCE,
+    row: int = WORD,
+) -> torch.Tensor:
+    """A tensor of what `numbers` makes of each element's bits; a counter holds `row` elements, and then the next."""
+    made = torch.empty(math.prod(shape), dtype=torch.float64)
+    for start in range(0, len(made), at_once):
+        first, number = start % row, start // row
+        count = min(at_once, len(made) - start)
+        made[start : start + count] = numbers(philox(key, 0, 0, None, number, count, first))
+    return made.reshape(tuple(shape))
+
+
 def _uniform(shape: Sequence[int], key: int) -> torch.Tensor:
-    count = math.prod(shape)
-    bits = philox(key, 0, 0, None, 0, count)
-    numbers = (bits[:, 0].astype("float64") * 2.0**21 + (bits[:, 1] >> 11).astype("float64")) * 2.0**-53
-    return torch.from_numpy(numbers).reshape(tuple(shape))
+    def numbers(bits: NDArray[np.uint32]) -> torch.Tensor:
+        high, low = bits[:, 0].astype("float64"), (bits[:, 1] >> 11).astype("float64")
+        return torch.from_numpy((high * 2.0**21 + low) * 2.0**-53)
+
+    return _drawn(shape, key, numbers)
 
 
 def _normal(shape: Sequence[int], key: int) -> torch.Tensor:
     """Box and Muller's way, one number for each element, in f64."""
-    count = math.prod(shape)
-    bits = philox(key, 0, 0, None, 0, count).astype("float64")
-    first = (bits[:, 0] + 1.0) * 2.0**-32
-    second = bits[:, 1] * 2.0**-32
-    radius = torch.sqrt(-2.0 * torch.log(torch.from_numpy(first)))
-    return (radius * torch.cos(2.0 * math.pi * torch.from_numpy(second))).reshape(tuple(shape))
+
+    def numbers(bits: NDArray[np.uint32]) -> torch.Tensor:
+        first = (bits[:, 0].astype("float64") + 1.0) * 2.0**-32
+        second = bits[:, 1].astype("float64") * 2.0**-32
+        radius = torch.sqrt(-2.0 * torch.log(torch.from_numpy(first)))
+        return radius * torch.cos(2.0 * math.pi * torch.from_numpy(second))
+
+    return _drawn(shape, key, numbers)
 
 
 def _orthogonal(shape: Sequence[int], key: int) -> torch.Tensor:

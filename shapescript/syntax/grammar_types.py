@@ -164,7 +164,7 @@ def p_merged(p: Production) -> None:
 @rule("sides : sides COMMA side")
 def p_sides(p: Production) -> None:
     """The axes of one more operand; without axes, a comma's place."""
-    p[0] = [*p[1], p[3] or p[2]]
+    p[0] = [*(p[1] or [p[2]]), p[3] or p[2]]
 
 
 @rule("side : axes")
@@ -173,16 +173,16 @@ def p_side(p: Production) -> None:
     p[0] = p[1]
 
 
-@rule("side :  ; kwargs : ")
+@rule("sides :  ; side :  ; kwargs : ")
 def p_no_side(p: Production) -> None:
-    """No axes, or no sizes."""
+    """A first operand without axes, no axes, or no sizes."""
     p[0] = []
 
 
 @rule("pattern : sides ARROW side kwargs")
 def p_pattern(p: Production) -> None:
     """`b n (H Dh) -> b H n Dh, h=4`."""
-    operands = [side_axes(side) for side in p[1]]
+    operands = [side_axes(side) for side in p[1] or [p[2]]]
     result = side_axes(p[3] or p[2])
     p[0] = tree.Pattern(operands[0].start, p[4][-1].end if p[4] else result.end, operands, result, p[4])
 

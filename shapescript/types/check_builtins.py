@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from shapescript.diagnostics.diagnostic import Label
 from shapescript.syntax import tree
 from shapescript.types.check_arguments import (
     ANY,
@@ -105,12 +106,20 @@ def _update(core: Core, call: Invocation) -> Type:
         if isinstance(of, (Optimizer, Gradients)) and core.accepts(model, of.model) is not None:
             core.report(
                 "E0709",
-                f"`update` changes a {model} here, and this is {of}",
+                f"`update` changes {model} here, and this is {of}",
                 given[key].value,
+                secondary=_declared(core, given[key].value),
                 helps=("the optimizer's state and the gradients are those of the same model",),
             )
             return NOTHING
     return keep(core, call, "update", given, NOTHING)
+
+
+def _declared(core: Core, expr: tree.Expr) -> tuple[Label, ...]:
+    """Where a parameter of this function got its type."""
+    parameters = core.info.parameters if core.info is not None else ()
+    found = [each.node for each in parameters if isinstance(expr, tree.Name) and each.name == expr.name]
+    return tuple(Label(core.span(node), "its type") for node in found)
 
 
 GRADIENTS: Wanted = ("gradients", lambda of: isinstance(of, Gradients))
@@ -169,6 +178,24 @@ DATASET: Wanted = ("a dataset", lambda of: isinstance(of, Dataset))
 EXAMPLES: Wanted = ("a dataset or its batches", lambda of: isinstance(of, (Dataset, Batches)))
 
 
+def _of_batches(core: Core, call: Invocation, name: str, of: Batches) -> None:
+    """Reports what is done to examples, and is given batches."""
+    doing = {"shuffle": "shuffle", "split": "split", "map": "map", "filter": "filter", "batches": "put in batches"}[
+        name
+    ]
+    core.report(
+        "E0607",
+        f"`{name}` takes a dataset, and this is {of}",
+        call.arguments[0].value,
+        f"{of}",
+        helps=(
+            "leave the second `batches` out"
+            if name == "batches"
+            else f"{doing} the examples before they are put in batches: `data |> {name}(...) |> batches(n)`",
+        ),
+    )
+
+
 def _dataset(name: str, wanted: Mapping[str, Wanted], needed: int) -> Builtin:
     signature = Signature(name, wanted, needed)
 
@@ -183,6 +210,9 @@ def _dataset(name: str, wanted: Mapping[str, Wanted], needed: int) -> Builtin:
                 call.arguments[0].value,
                 helps=(f"say which: `{core.source_text(call.arguments[0].value)} as Dataset[Example]`",),
             )
+            return WRONG
+        if isinstance(first, Batches) and signature.wanted["data"] is DATASET:
+            _of_batches(core, call, name, first)
             return WRONG
         given = take(core, call, signature)
         if given is None:

@@ -156,6 +156,9 @@ def _advice(core: Core, mismatch: Mismatch, node: tree.Node) -> list[str]:
     if isinstance(found, PythonValue):
         return [f"say what Python gives: `{shown} as {wanted}`"]
     if isinstance(wanted, Tensor) and isinstance(found, Tensor):
+        if isinstance(node, tree.Binary) and node.op == "/" and wanted.element.is_whole:
+            left, right = core.source_text(node.left), core.source_text(node.right)
+            return [f"`/` gives f32, and `//` divides whole numbers: `{left} // {right}`"]
         if mismatch.kind == "element" and wanted.element.refinement != "Index":
             return [f"write `{shown} as {wanted.element}` if that is so"]
         if mismatch.kind == "element" and found.element.is_whole:

@@ -86,13 +86,23 @@ def check_expression(core: Core, expr: tree.Expr) -> Type:
                 "E0617",
                 "axes in brackets aren't a value",
                 expr,
-                helps=("there are no list literals: `zeros[n D]` makes a tensor, `(a, b)` a tuple",),
+                helps=_instead_of_a_list(core, expr),
             )
         case tree.Slice():
             core.report("E0617", "a range without both ends stands only in an index", expr)
         case tree.Merged() | tree.AnyAxes():
             core.report("E0617", "this stands only between axes", expr)
     return WRONG
+
+
+def _instead_of_a_list(core: Core, expr: tree.Axes) -> tuple[str, ...]:
+    if not expr.sizes:
+        return (
+            'there are no lists: `log("loss", l)` keeps what a loop gathers, and lists are Python\'s, one call away',
+        )
+    items = ", ".join(core.source_text(size) for size in expr.sizes)
+    items = f"({items},)" if len(expr.sizes) == 1 else f"({items})"
+    return (f"there are no list literals: write the tuple `{items}`; `zeros[n D]` makes a tensor",)
 
 
 def _binaries(core: Core, expr: tree.Binary) -> Type:

@@ -311,7 +311,7 @@ def model_with(scope: Scope, model: tree.Model, sizes: Sequence[tree.Expr], node
         )
         scope.report(
             "E0702",
-            f"`{model.name}` takes {_count(wanted)}, and {'none is' if not sizes else f'{len(sizes)} are'} given",
+            f"`{model.name}` takes {_count(wanted)}, and {GIVEN.get(len(sizes), f'{len(sizes)} are')} given",
             node,
             helps=(write,),
         )
@@ -319,6 +319,9 @@ def model_with(scope: Scope, model: tree.Model, sizes: Sequence[tree.Expr], node
     axes = [axis_of(scope, size) for size in sizes]
     known = [axis for axis in axes if axis is not None]
     return ModelOf(model, tuple(known)) if len(known) == len(axes) else WRONG
+
+
+GIVEN = {0: "none is", 1: "one is"}
 
 
 def _count(number: int) -> str:

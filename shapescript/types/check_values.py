@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shapescript.diagnostics.diagnostic import Label
+from shapescript.diagnostics.suggest import nearest
 from shapescript.ops.registry import REGISTRY, RuleError
 from shapescript.syntax import tree
 from shapescript.types.axes import ANY_AXES, Axis, places, show_axes
@@ -66,14 +67,21 @@ def arguments_of(
     for at, (given, value) in enumerate(arguments):
         if given is None and at >= len(positional):
             what = f"`{name}` takes {len(positional)} value{'s' if len(positional) != 1 else ''}"
-            by = f"; `{by_name[0]}` is given by name, `{by_name[0]}=...`" if by_name else ""
-            context.report("E0601", f"{what}, and this is one more", value, helps=[what + by] if by else [])
+            helps = over_instead(context, arguments, value) if "over" in by_name and at else []
+            if not helps and by_name:
+                helps = [f"{what}; `{by_name[0]}` is given by name, `{by_name[0]}=...`"]
+            context.report("E0601", f"{what}, and this is one more", value, helps=helps)
             return None
         parameter = positional[at] if given is None else given
         if parameter not in positional and parameter not in by_name:
             known = ", ".join(f"`{p}`" for p in [*positional, *by_name])
+            helps = in_words_of_torch(context, parameter, [*positional, *by_name], arguments, value)
             context.report(
-                "E0602", f"`{name}` has no parameter `{parameter}`", value, notes=[f"its parameters are {known}"]
+                "E0602",
+                f"`{name}` has no parameter `{parameter}`",
+                value,
+                notes=[f"its parameters are {known}"],
+                helps=helps,
             )
             return None
         if parameter in values:
@@ -85,6 +93,32 @@ def arguments_of(
             context.report("E0601", f"`{name}` needs `{parameter}`", node)
             return None
     return Given(values)
+
+
+AXIS_WORDS = frozenset(("dim", "dims", "axis", "axes", "axis_name", "normalized_shape", "along"))
+
+
+def in_words_of_torch(
+    context: Context, parameter: str, known: Sequence[str], arguments: Arguments, value: tree.Expr
+) -> list[str]:
+    """What helps where a call has a parameter of PyTorch's or numpy's, or one that is spelled almost right."""
+    if parameter in AXIS_WORDS and "over" in known:
+        return over_instead(context, arguments, value)
+    if parameter in ("keepdim", "keepdims"):
+        return ["leave it out: what is reduced lines up by the names of the axes that are left"]
+    similar = nearest(parameter, known)
+    return [f"did you mean `{similar}`?"] if similar and len(known) > 1 else []
+
+
+def over_instead(context: Context, arguments: Arguments, value: tree.Expr) -> list[str]:
+    """`over=` with the axis that a number means in the first argument, or with each of its axes."""
+    of = context.type_of(arguments[0][1]) if arguments[0][1] is not value else None
+    if not isinstance(of, Tensor) or not of.axes:
+        return ["the axis is named: `over=D`"]
+    number = literal(value)
+    if isinstance(number, int) and -len(of.axes) <= number < len(of.axes):
+        return [f"the axis is named: `over={of.axes[number]}`"]
+    return [f"the axis is named: {', '.join(f'`over={axis}`' for axis in of.axes)}"]
 
 
 # --- operands ------------------------------------------------------------------------------------------------------
@@ -309,7 +343,11 @@ def one_axis(context: Context, size: tree.Expr, value: Value, what: str) -> Axis
     shown = show_axes(value.type.axes)
     here = Label(context.span(value.node), f"this is `{value.type}`")
     if found:
-        helps = [f"give one of the two another name: `rename(x, {text}=...)` can't tell them apart, a pattern can"]
+        taken = [axis.name for axis in value.type.axes]
+        other = next(letter for letter in "ijklpquvwxyz" if letter not in taken)
+        named = " ".join(other if at == found[-1] else f"{axis}" for at, axis in enumerate(value.type.axes))
+        renamed = f"rearrange({text_of(context, value.node)}: {named} -> {named})"
+        helps = [f"a pattern gives one of them another name: `{renamed}`, and then `over={other}`"]
         message = f"{what}: `{text}` stands {len(found)} times in `{shown}`"
         context.report("E0303", message, size, f"which `{text}`?", [here], helps=helps)
     elif value.type.axes:
@@ -318,6 +356,12 @@ def one_axis(context: Context, size: tree.Expr, value: Value, what: str) -> Axis
     else:
         context.report("E0305", f"{what}: the value has no axis `{text}`", size, "", [here], ["it is a scalar"])
     return None
+
+
+def text_of(context: Context, node: tree.Expr) -> str:
+    """An operand's text, if it is short enough to be shown again."""
+    text = context.source_text(node)
+    return text if len(text) <= 30 and "\n" not in text else "x"
 
 
 def several_axes(context: Context, over: tree.Expr, value: Value, what: str) -> tuple[Axis, ...] | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from shapescript.diagnostics.diagnostic import Diagnostic
+from shapescript.diagnostics.follow_ons import without_follow_ons
 from shapescript.names import collect_names
 from shapescript.room import room
 from shapescript.source import Source
@@ -121,7 +122,7 @@ class Checked:
         found = [*self.of_declarations, *self.here.diagnostics]
         for diagnostics in self.of_bodies.values():
             found += diagnostics
-        self.program.diagnostics = sorted(set(found), key=lambda each: each.sort_key)
+        self.program.diagnostics = sorted(without_follow_ons(set(found)), key=lambda each: each.sort_key)
 
 
 def check_file(
