@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from shapescript.controller.host_builtins import HOST
 from shapescript.controller.host_domain import HostDomain, host_evaluator
 from shapescript.controller.output import Output
 from shapescript.controller.placing import Place
@@ -69,6 +70,7 @@ class Program:
             self.typed.known_sizes(),
             lambda function: kinds[function].kind is Kind.DEVICE,
             output,
+            HOST,
             seed=seed,
             place=place,
             folder=self.session.path.parent,

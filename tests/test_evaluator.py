@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from shapescript.controller.host_builtins import HOST
 from shapescript.controller.host_domain import HostDomain, host_evaluator
 from shapescript.controller.output import Output
 from shapescript.diagnostics.diagnostic import ProgramError
@@ -53,7 +54,7 @@ class Run:
         def is_device(function: object) -> bool:
             return kinds[function].kind is Kind.DEVICE  # type: ignore[index]
 
-        self.domain = HostDomain(self.program, sizes, is_device, self.output, seed=seed)
+        self.domain = HostDomain(self.program, sizes, is_device, self.output, HOST, seed=seed)
         self.evaluator: Evaluator = host_evaluator(self.domain)
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from shapescript.controller.host_builtins import HOST
 from shapescript.controller.host_domain import HostDomain, host_evaluator
 from shapescript.controller.output import Output
 from shapescript.source import Source
@@ -39,7 +40,7 @@ def evaluator(tmp: Path) -> Evaluator:
     source = Source("program.ss", PROGRAM)
     program = check_program(source, parse(source), lambda module: None)
     output = Output("program", tmp, io.StringIO(), io.StringIO())
-    return host_evaluator(HostDomain(program, program.known_sizes(), lambda function: True, output, seed=0))
+    return host_evaluator(HostDomain(program, program.known_sizes(), lambda function: True, output, HOST, seed=0))
 
 
 def net_type(ev: Evaluator) -> ModelOf:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from shapescript.controller.host_builtins import HOST
 from shapescript.controller.host_domain import HostDomain, host_evaluator
 from shapescript.controller.output import Output
 from shapescript.diagnostics.render import render_all
@@ -49,6 +50,7 @@ def run(body: str, tmp: Path, *arguments: object) -> object:
         program.known_sizes(),
         lambda function: kinds[function].kind is Kind.DEVICE,
         output,
+        HOST,
         seed=0,
     )
     info = program.functions["f"]

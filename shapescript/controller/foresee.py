@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from shapescript.controller.host_builtins import make_model
+from shapescript.controller.host_builtins import HOST, make_model
 from shapescript.controller.host_domain import HostDomain, host_evaluator
 from shapescript.controller.output import Output
 from shapescript.controller.run import sizes_of
@@ -97,6 +97,7 @@ def foresee(
         sizes_of(program, folder),
         lambda function: kinds[function].kind is Kind.DEVICE,
         Output(path.stem),
+        HOST,
         place=NoData(),
         folder=folder,
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from shapescript.controller.datasets import Batches as DatasetBatches
 from shapescript.controller.datasets import Dataset as Examples
 from shapescript.controller.datasets import Gather
 from shapescript.controller.errors import Error
-from shapescript.controller.host_batches import HostBatches
+from shapescript.controller.host_batches import HostBatches, Loops
 from shapescript.devices.dtypes import dtype_of
 from shapescript.source import Span
 from shapescript.specialise.domain import problem
@@ -42,9 +41,6 @@ from shapescript.types.kinds import (
 )
 from shapescript.types.size import SizeError
 from shapescript.types.typed import TypedProgram
-
-if TYPE_CHECKING:
-    from shapescript.controller.host_domain import HostDomain
 
 KINDS: Mapping[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "bool": (bool,), "str": (str,)}
 
@@ -219,9 +215,9 @@ class HostDataset:
         """The examples, whose columns lie where `gather` takes rows."""
         return replace(self.examples, gather=gather)
 
-    def like(self, result: object, domain: HostDomain, span: Span) -> HostDataset | HostBatches:
+    def like(self, result: object, loops: Loops, span: Span) -> HostDataset | HostBatches:
         """What a built-in at a place of the program made of the examples: other examples, or batches."""
         if isinstance(result, DatasetBatches):
-            return HostBatches(result, domain.program.data_of[self.of.data], domain, span)
+            return HostBatches(result, loops.data_of[self.of.data], loops, span)
         assert isinstance(result, Examples)
         return HostDataset(result, self.of)

@@ -8,31 +8,40 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from shapescript.controller.datasets import Batches
 from shapescript.controller.errors import Error, WorkerError
+from shapescript.controller.output import Output
+from shapescript.controller.passes import Passes
 from shapescript.controller.python_modules import python_error
 from shapescript.devices.held import Somewhere
 from shapescript.diagnostics.diagnostic import ProgramError
 from shapescript.source import Span
 from shapescript.specialise.domain import problem
 from shapescript.specialise.values import BatchValue, DeviceTensor
+from shapescript.syntax import tree
 from shapescript.types.axes import Axis
 from shapescript.types.kinds import Tensor
 from shapescript.types.typed import DataInfo
 
-if TYPE_CHECKING:
-    from shapescript.controller.host_domain import HostDomain
+
+@dataclass(frozen=True)
+class Loops:
+    """What loops over batches need of a run: the fields of its data, how often each began, where progress is shown."""
+
+    data_of: Mapping[tree.Data, DataInfo]
+    passes: Passes
+    output: Output
 
 
 class HostBatches:
     """The batches of a dataset, gone through in order; `span` is where the program made them."""
 
-    def __init__(self, batches: Batches, info: DataInfo, domain: HostDomain, span: Span) -> None:
+    def __init__(self, batches: Batches, info: DataInfo, loops: Loops, span: Span) -> None:
         self.batches = batches
         self.info = info
-        self.domain = domain
+        self.loops = loops
         self.span = span
         self.axis = Axis.named("batch", batch=True)
         self.types: dict[str, Tensor] = {}
@@ -43,10 +52,10 @@ class HostBatches:
     def __len__(self) -> int:
         return len(self.batches)
 
-    def like(self, result: object, domain: HostDomain, span: Span) -> HostBatches:
+    def like(self, result: object, loops: Loops, span: Span) -> HostBatches:
         """Others of these batches."""
         assert isinstance(result, Batches)
-        return HostBatches(result, self.info, domain, self.span)
+        return HostBatches(result, self.info, loops, self.span)
 
     def __iter__(self) -> Iterator[BatchValue]:
         """The batches.
@@ -54,11 +63,11 @@ class HostBatches:
         Raises:
             ProgramError: an example isn't what its data says, or Python code that makes it raised.
         """
-        passes = self.domain.passes
+        passes = self.loops.passes
         place = place_of(self.span)
-        batches = self.batches.for_epoch(self.domain.seed, passes.next(place))
+        batches = self.batches.for_epoch(passes.seed, passes.next(place))
         with passes.loop((place, *batches.dataset.places)):
-            rows = iter(self.domain.output.track(batches, batches.known_length()))
+            rows = iter(self.loops.output.track(batches, batches.known_length()))
             while (batch := self.read(rows)) is not None:
                 yield batch
 

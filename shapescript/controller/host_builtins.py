@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,6 +16,7 @@ from shapescript.controller.datasets import Batches, Dataset
 from shapescript.controller.errors import Error
 from shapescript.controller.from_python import HostDataset
 from shapescript.controller.host_batches import HostBatches, place_of
+from shapescript.controller.host_domain import HostDomain
 from shapescript.controller.python_modules import call_python, python_error
 from shapescript.devices.dtypes import dtype_of
 from shapescript.devices.held import Held
@@ -41,13 +41,8 @@ from shapescript.types.axes import Axis
 from shapescript.types.kinds import ModelList, ModelOf, Tensor
 from shapescript.types.uses import BuiltinUse, ExternUse, ModelUse, PythonUse
 
-if TYPE_CHECKING:
-    from shapescript.controller.host_domain import HostDomain
-
 
 def _domain(ev: Evaluator) -> HostDomain:
-    from shapescript.controller.host_domain import HostDomain
-
     assert isinstance(ev.domain, HostDomain)
     return ev.domain
 
@@ -155,7 +150,7 @@ def _extern(ev: Evaluator, frame: Frame, use: BuiltinUse, expr: tree.Expr) -> Va
 # --- datasets --------------------------------------------------------------------------------------------------------
 
 
-DatasetChange = Callable[["Dataset | Batches", "HostDomain", str, dict[str, Value]], object]
+DatasetChange = Callable[[Dataset | Batches, HostDomain, str, dict[str, Value]], object]
 
 
 def _on_dataset(change: DatasetChange) -> Builtin:
@@ -182,8 +177,8 @@ def _on_dataset(change: DatasetChange) -> Builtin:
         except Exception as error:
             raise python_error(error, span, f"`{use.name}`") from error
         if isinstance(result, tuple):
-            return tuple(data.like(each, domain, span) for each in result)
-        return data.like(result, domain, span)
+            return tuple(data.like(each, domain.loops, span) for each in result)
+        return data.like(result, domain.loops, span)
 
     return changed
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from shapescript.controller.checkpoint_files import Draws
 from shapescript.controller.from_python import FromPython
-from shapescript.controller.host_builtins import HOST
+from shapescript.controller.host_batches import Loops
+from shapescript.controller.output import Output
 from shapescript.controller.passes import Passes
 from shapescript.controller.placing import OneDevice, Place
 from shapescript.devices.dtypes import dtype_of
@@ -40,9 +40,6 @@ from shapescript.types.kinds import Type
 from shapescript.types.size import Size, SizeError
 from shapescript.types.typed import TypedProgram
 
-if TYPE_CHECKING:
-    from shapescript.controller.output import Output
-
 DRAWS = ("random_uniform", "random_normal", "random_integers")
 
 
@@ -55,6 +52,7 @@ class HostDomain:
         sizes: Mapping[str, int],
         is_device: Callable[[tree.Function], bool],
         output: Output,
+        builtins: Mapping[str, Builtin],
         *,
         seed: int = 0,
         place: Place | None = None,
@@ -64,18 +62,23 @@ class HostDomain:
         self.dims = dict(sizes)
         self.is_device = is_device
         self.output = output
-        self.seed = seed
+        self.builtins = builtins
+        self.passes = Passes(seed)
+        self.loops = Loops(program.data_of, self.passes, output)
         self.place = place or OneDevice("cpu")
         self.device = self.place.device
         self.folder = Path(folder)
         self.specialiser = Specialiser(program, sizes, self.device, self.place.runner)
-        self.builtins: Mapping[str, Builtin] = HOST
         self.calls = 0
-        self.passes = Passes()
         self.known: dict[str, int] = dict(sizes)
         self._small: dict[Hashable, tuple[Executor, Node]] = {}
         self._names: dict[str, int] = {}
         self._parts: set[tree.Function] = set()
+
+    @property
+    def seed(self) -> int:
+        """What all random draws depend on."""
+        return self.passes.seed
 
     def key(self) -> RandomKey:
         """The key of the next run."""
@@ -89,7 +92,7 @@ class HostDomain:
 
     def go_on(self, draws: Draws) -> None:
         """Goes on with the draws of the run that wrote a checkpoint."""
-        self.seed, self.calls = draws.seed, draws.calls
+        self.passes.seed, self.calls = draws.seed, draws.calls
         self.passes.restore(draws.passes)
 
     # --- operations

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 
 
 class Passes:
-    """The counts of one run."""
+    """The counts of one run, and the seed that its draws depend on besides."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
         self.begun: dict[str, int] = {}
         self.going_on: list[tuple[str, ...]] = []
 

@@ -13,6 +13,7 @@ from shapescript.controller import checkpoint_files
 from shapescript.controller.errors import Error, ShapeError
 from shapescript.controller.failures import failures_told
 from shapescript.controller.find_devices import found_devices, place_of
+from shapescript.controller.host_builtins import HOST
 from shapescript.controller.host_domain import HostDomain, host_evaluator
 from shapescript.controller.output import Output
 from shapescript.controller.placing import Place
@@ -111,6 +112,7 @@ def start_program(
             sizes,
             is_device,
             output,
+            HOST,
             seed=seed,
             place=place or place_of(program.devices, folder, launcher),
             folder=folder,
