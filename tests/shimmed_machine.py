@@ -33,9 +33,9 @@ class ListRecording:
 class ShimmedMachine:
     """The CPU in the place of a GPU; `events` are what was asked of it."""
 
-    def __init__(self, threads: int = 8, blocks: int = 2) -> None:
+    def __init__(self, threads: int = 8, blocks: int = 2, name: str = "cpu") -> None:
         self.kernels = WithGrid(shimmed())
-        self.device = torch.device("cpu")
+        self.device, self.name = torch.device("cpu"), name
         self.threads, self.blocks = threads, blocks
         self.recording: list[Work] | None = None
         self.events: list[str] = []

@@ -20,7 +20,7 @@
 namespace {
 
 constexpr int kMost = 4;
-constexpr std::size_t kRoom = 1 << 18;
+constexpr std::size_t kRoom = 1 << 20;
 
 struct Shared {
   std::atomic<int> arrived, round;

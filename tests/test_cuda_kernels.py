@@ -13,7 +13,7 @@ from shimmed_cuda import CUDA, ROOT, compiled, shimmed
 
 from shapescript.random_bits import philox
 
-ELEMENTS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
+ELEMENTS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 3}
 
 
 def grid() -> object:
@@ -36,11 +36,11 @@ def test_a_bucket_is_packed_times_a_weight_in_memory_and_unpacked() -> None:
     segments, bucket, weight = table(rows), torch.full((begin,), float("nan")), torch.tensor([0.3])
     for value in (0.3, 0.7):  # the launch is the same, the weight in memory another
         weight.fill_(value)
-        shimmed().pack(bucket.data_ptr(), segments.data_ptr(), len(rows), 300, weight.data_ptr(), grid())
+        shimmed().pack(bucket.data_ptr(), False, segments.data_ptr(), len(rows), 300, weight.data_ptr(), grid())
         assert torch.equal(bucket, torch.cat([each.float() for each in tensors]) * weight)
     into = [torch.zeros_like(each) for each in tensors]
     back = table([[each.data_ptr(), *row[1:]] for each, row in zip(into, rows, strict=True)])
-    shimmed().unpack(bucket.data_ptr(), back.data_ptr(), len(rows), 300, grid())
+    shimmed().unpack(bucket.data_ptr(), False, back.data_ptr(), len(rows), 300, grid())
     for got, given in zip(into, tensors, strict=True):
         assert torch.equal(got, (given.float() * weight).to(given.dtype))
 
@@ -50,14 +50,14 @@ def test_narrow_elements_are_rounded_as_torch_rounds_them(dtype: torch.dtype) ->
     every = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(dtype)
     bucket = torch.empty(2**16)
     given = table([[every.data_ptr(), 0, 2**16, ELEMENTS[dtype]]])
-    shimmed().pack(bucket.data_ptr(), given.data_ptr(), 1, 64, 0, grid())
+    shimmed().pack(bucket.data_ptr(), False, given.data_ptr(), 1, 64, 0, grid())
     assert torch.equal(torch.nan_to_num(bucket), torch.nan_to_num(every.float()))
     assert torch.equal(bucket.isnan(), every.isnan())
     between = torch.cat([bucket[:-1] + (bucket[1:] - bucket[:-1]) * part for part in (0.25, 0.5, 0.75)])
     between = between[between.isfinite()]
     out = torch.empty(len(between), dtype=dtype)
     segments = table([[out.data_ptr(), 0, len(between), ELEMENTS[dtype]]])
-    shimmed().unpack(between.data_ptr(), segments.data_ptr(), 1, 64, grid())
+    shimmed().unpack(between.data_ptr(), False, segments.data_ptr(), 1, 64, grid())
     assert torch.equal(out, between.to(dtype))
 
 

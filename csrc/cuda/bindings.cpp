@@ -28,6 +28,7 @@ void AddLaunches(py::module_& m) {
   py::class_<Grid>(m, "Grid", py::module_local())
       .def_readonly("threads", &Grid::threads)
       .def_readonly("blocks", &Grid::blocks)
+      .def_readonly("stream", &Grid::stream)
       .def(py::init([](std::int64_t threads, std::int64_t blocks, Address stream) {
              return Grid{threads, blocks, stream};
            }),
@@ -90,18 +91,23 @@ void AddLaunches(py::module_& m) {
       free);
   m.def(
       "pack",
-      [](Address bucket, Address segments, std::int64_t count, std::int64_t most, Address weight,
-         const Grid& grid) { Launched(LaunchPack(bucket, segments, count, most, weight, grid)); },
+      [](Address bucket, bool wide, Address segments, std::int64_t count, std::int64_t most,
+         Address weight, const Grid& grid) {
+        Launched(LaunchPack(bucket, wide, segments, count, most, weight, grid));
+      },
       free);
   m.def(
       "unpack",
-      [](Address bucket, Address segments, std::int64_t count, std::int64_t most,
-         const Grid& grid) { Launched(LaunchUnpack(bucket, segments, count, most, grid)); },
+      [](Address bucket, bool wide, Address segments, std::int64_t count, std::int64_t most,
+         const Grid& grid) { Launched(LaunchUnpack(bucket, wide, segments, count, most, grid)); },
       free);
   m.def(
       "finish",
-      [](Address record, Address shown, Address finished, const Grid& grid) {
-        Launched(LaunchFinish(record, shown, finished, grid));
+      [](Address record, Address shown, Address steps, Address control, Address scalars,
+         std::int64_t scalar_count, Address shown_scalars, std::int64_t shown_rows,
+         const Grid& grid) {
+        Launched(LaunchFinish(record, shown, steps, control, scalars, scalar_count, shown_scalars,
+                              shown_rows, grid));
       },
       free);
   m.def("tile_ops", [] {

@@ -107,7 +107,8 @@ SHAPESCRIPT_DEVICE void Coordinates(std::int64_t place, const std::int64_t* size
   if (place < (std::int64_t(1) << 31)) {
     auto rest = static_cast<std::uint32_t>(place);
     for (int i = dims - 1; i >= 0; --i) {
-      const auto size = static_cast<std::uint32_t>(sizes[i]);
+      // a longer dim holds every place that 32 bits can name
+      const auto size = sizes[i] >> 32 ? 0xffffffffu : static_cast<std::uint32_t>(sizes[i]);
       into[i] = rest % size;
       rest /= size;
     }

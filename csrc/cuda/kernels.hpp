@@ -61,10 +61,11 @@ __global__ void GatherKernel(Place place, void* out, const void* x, Reach x_reac
   std::int64_t at[kMostDims];
   for (std::int64_t p = FirstPlace(); p < place.count; p += AllThreads()) {
     Coordinates(p, place.sizes, static_cast<int>(place.dims), at);
-    std::int64_t looked = index[OffsetOf(at, place.dims, index_reach)];
+    const std::int64_t looked = index[OffsetOf(at, place.dims, index_reach)];
     if (looked < 0 || looked >= bound) {
       Record(record, node, looked, bound);
-      looked = 0;
+      StoreBits(out, p, width, 0);  // of an empty x nothing can be read
+      continue;
     }
     StoreBits(out, p, width, LoadBits(x, OffsetOf(at, place.dims, x_reach) + looked * step, width));
   }
@@ -96,7 +97,7 @@ __global__ void ScatterKernel(Place kept, Reach kept_x, Reach kept_index, Reach 
 }
 
 // The same for many places, by atomic additions into a result that is 0: what falls into one place
-// is added in any order, and the last bits may differ between runs.
+// is added in any order, and the last bits of floats may differ between runs.
 template <class T>
 __global__ void ScatterManyKernel(Place place, T* result, Reach result_reach, const T* x,
                                   Reach x_reach, const std::int64_t* index, Reach index_reach,
@@ -110,7 +111,7 @@ __global__ void ScatterManyKernel(Place place, T* result, Reach result_reach, co
       Record(record, node, looked, bound);
       continue;
     }
-    atomicAdd(result + OffsetOf(at, place.dims, result_reach) + looked * step,
+    AtomicAdd(result + OffsetOf(at, place.dims, result_reach) + looked * step,
               x[OffsetOf(at, place.dims, x_reach)]);
   }
 }
@@ -226,7 +227,7 @@ __global__ void TakeRowsKernel(const Column* columns, std::int64_t column_count,
 // --- the bucket of a reduction
 // ------------------------------------------------------------------------------------
 
-enum Narrow : std::int64_t { kF32, kF16, kBf16 };
+enum Narrow : std::int64_t { kF32, kF16, kBf16, kF64 };
 
 struct Segment {
   void* memory;
@@ -234,34 +235,41 @@ struct Segment {
   std::int64_t element;  // Narrow
 };
 
-SHAPESCRIPT_DEVICE float LoadFloat(const void* memory, std::int64_t at, std::int64_t element) {
+template <class T>
+SHAPESCRIPT_DEVICE T LoadFloat(const void* memory, std::int64_t at, std::int64_t element) {
   if (element == kF32) return static_cast<const float*>(memory)[at];
+  if (element == kF64) return static_cast<T>(static_cast<const double*>(memory)[at]);
   const std::uint16_t bits = static_cast<const std::uint16_t*>(memory)[at];
   return element == kF16 ? FromF16(bits) : FromBf16(bits);
 }
 
-// bucket[offset + i] = memory[i] * *weight, in f32; no weight is 1.
-__global__ void PackKernel(float* bucket, const Segment* segments, std::int64_t count,
+// bucket[offset + i] = memory[i] * *weight, in the bucket's element; no weight is 1.
+template <class T>
+__global__ void PackKernel(T* bucket, const Segment* segments, std::int64_t count,
                            const float* weight) {
+  const T times = weight == nullptr ? T(1) : T(*weight);
   for (std::int64_t s = 0; s < count; ++s) {
     const Segment segment = segments[s];
-    for (std::int64_t i = FirstPlace(); i < segment.count; i += AllThreads()) {
-      const float x = LoadFloat(segment.memory, i, segment.element);
-      bucket[segment.offset + i] = weight == nullptr ? x : x * *weight;
-    }
+    for (std::int64_t i = FirstPlace(); i < segment.count; i += AllThreads())
+      bucket[segment.offset + i] = LoadFloat<T>(segment.memory, i, segment.element) * times;
   }
 }
 
-__global__ void UnpackKernel(const float* bucket, const Segment* segments, std::int64_t count) {
+// memory[i] = bucket[offset + i], rounded once.
+template <class T>
+__global__ void UnpackKernel(const T* bucket, const Segment* segments, std::int64_t count) {
   for (std::int64_t s = 0; s < count; ++s) {
     const Segment segment = segments[s];
     for (std::int64_t i = FirstPlace(); i < segment.count; i += AllThreads()) {
-      const float x = bucket[segment.offset + i];
+      const T x = bucket[segment.offset + i];
       if (segment.element == kF32) {
-        static_cast<float*>(segment.memory)[i] = x;
+        static_cast<float*>(segment.memory)[i] = static_cast<float>(x);
+      } else if (segment.element == kF64) {
+        static_cast<double*>(segment.memory)[i] = static_cast<double>(x);
       } else {
+        const float narrow = static_cast<float>(x);
         static_cast<std::uint16_t*>(segment.memory)[i] =
-            segment.element == kF16 ? ToF16(x) : ToBf16(x);
+            segment.element == kF16 ? ToF16(narrow) : ToBf16(narrow);
       }
     }
   }
@@ -270,20 +278,48 @@ __global__ void UnpackKernel(const float* bucket, const Segment* segments, std::
 // --- a step's end
 // -------------------------------------------------------------------------------------------------
 
-// Counts a finished step in memory that the host reads, and shows it the first wrong value that was
-// met.
-__global__ void FinishKernel(const ErrorRecord* record, ErrorRecord* shown,
-                             std::int64_t* finished) {
+// What the host may read at any time: the first wrong value, how many steps are finished, and the
+// scalars of the last few, a row for each.
+struct Shown {
+  ErrorRecord wrong;
+  std::int64_t finished;
+};
+
+struct Scalar {
+  const void* memory;
+  std::int64_t width;
+};
+
+// The places of a control block that a step's end moves on: the next call, and the next rows of a
+// dataset, `stride` further.
+struct Control {
+  std::int64_t seed, call, first_row, position, rows, stride;
+};
+
+// Counts a finished step, shows the first wrong value that was met and the step's scalars, and
+// moves the control block on, so that a step like the last one needs nothing of the host. Whoever
+// sees the count sees what was shown before it.
+__global__ void FinishKernel(const ErrorRecord* record, Shown* shown, std::int64_t* steps,
+                             Control* control, const Scalar* scalars, std::int64_t scalar_count,
+                             Bits* shown_scalars, std::int64_t shown_rows) {
   if (FirstPlace() != 0) return;
-  if (record->set != 0 && shown->set == 0) {
-    shown->node = record->node;
-    shown->value = record->value;
-    shown->bound = record->bound;
+  if (record->set != 0 && shown->wrong.set == 0) {
+    shown->wrong.node = record->node;
+    shown->wrong.value = record->value;
+    shown->wrong.bound = record->bound;
     FenceForHost();
-    shown->set = 1;
+    shown->wrong.set = 1;
   }
+  const std::int64_t done = *steps;
+  for (std::int64_t i = 0; i < scalar_count; ++i) {
+    shown_scalars[done % shown_rows * scalar_count + i] =
+        LoadBits(scalars[i].memory, 0, scalars[i].width);
+  }
+  control->call += 1;
+  control->position += control->stride;
+  *steps = done + 1;
   FenceForHost();
-  *finished += 1;
+  *static_cast<volatile std::int64_t*>(&shown->finished) = done + 1;
 }
 
 }  // namespace shapescript::cuda

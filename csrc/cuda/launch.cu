@@ -49,18 +49,17 @@ template <class T>
 int Scatter(const Walk& walk, int kept, Address result, Address x, Address index, std::int64_t step,
             std::int64_t bound, bool in_order, Address record, int node, const Grid& grid) {
   const auto k = static_cast<std::size_t>(kept), end = walk.sizes.size();
-  if constexpr (!std::is_integral_v<T>) {
-    if (!in_order) {
-      const Place all = PlaceOf(walk);
-      if (all.count == 0) return 0;
-      return SHAPESCRIPT_LAUNCH(ScatterManyKernel<T>, BlocksFor(all.count, grid), grid.threads,
-                                grid.stream, all, At<T>(result), ReachOf(walk, 2), At<const T>(x),
-                                ReachOf(walk, 0), At<const std::int64_t>(index), ReachOf(walk, 1),
-                                step, bound, At<ErrorRecord>(record), node);
-    }
+  // sums of whole numbers are the same in any order; a result without places has wrong indices only
+  if (std::is_integral_v<T> || !in_order || bound == 0) {
+    const Place all = PlaceOf(walk);
+    if (all.count == 0) return 0;
+    return SHAPESCRIPT_LAUNCH(ScatterManyKernel<T>, BlocksFor(all.count, grid), grid.threads,
+                              grid.stream, all, At<T>(result), ReachOf(walk, 2), At<const T>(x),
+                              ReachOf(walk, 0), At<const std::int64_t>(index), ReachOf(walk, 1),
+                              step, bound, At<ErrorRecord>(record), node);
   }
   const Place place = PlaceOf(walk, 0, k), summed = PlaceOf(walk, k, end);
-  if (place.count * bound == 0) return 0;
+  if (place.count == 0) return 0;
   return SHAPESCRIPT_LAUNCH(
       ScatterKernel<T>, BlocksFor(place.count * bound, grid), grid.threads, grid.stream, place,
       ReachOf(walk, 0, 0, k), ReachOf(walk, 1, 0, k), ReachOf(walk, 2, 0, k), summed,
@@ -146,24 +145,33 @@ int LaunchTakeRows(Address columns, std::int64_t count, Address order, Address p
                             At<const std::int64_t>(position), At<const std::int64_t>(real), room);
 }
 
-int LaunchPack(Address bucket, Address segments, std::int64_t count, std::int64_t most,
+int LaunchPack(Address bucket, bool wide, Address segments, std::int64_t count, std::int64_t most,
                Address weight, const Grid& grid) {
   if (count == 0) return 0;
-  return SHAPESCRIPT_LAUNCH(PackKernel, BlocksFor(most, grid), grid.threads, grid.stream,
-                            At<float>(bucket), At<const Segment>(segments), count,
-                            At<const float>(weight));
+  const auto launch = [&]<class T>(T* into) {
+    return SHAPESCRIPT_LAUNCH(PackKernel<T>, BlocksFor(most, grid), grid.threads, grid.stream, into,
+                              At<const Segment>(segments), count, At<const float>(weight));
+  };
+  return wide ? launch(At<double>(bucket)) : launch(At<float>(bucket));
 }
 
-int LaunchUnpack(Address bucket, Address segments, std::int64_t count, std::int64_t most,
+int LaunchUnpack(Address bucket, bool wide, Address segments, std::int64_t count, std::int64_t most,
                  const Grid& grid) {
   if (count == 0) return 0;
-  return SHAPESCRIPT_LAUNCH(UnpackKernel, BlocksFor(most, grid), grid.threads, grid.stream,
-                            At<const float>(bucket), At<const Segment>(segments), count);
+  const auto launch = [&]<class T>(const T* from) {
+    return SHAPESCRIPT_LAUNCH(UnpackKernel<T>, BlocksFor(most, grid), grid.threads, grid.stream,
+                              from, At<const Segment>(segments), count);
+  };
+  return wide ? launch(At<const double>(bucket)) : launch(At<const float>(bucket));
 }
 
-int LaunchFinish(Address record, Address shown, Address finished, const Grid& grid) {
+int LaunchFinish(Address record, Address shown, Address steps, Address control, Address scalars,
+                 std::int64_t scalar_count, Address shown_scalars, std::int64_t shown_rows,
+                 const Grid& grid) {
   return SHAPESCRIPT_LAUNCH(FinishKernel, 1, 1, grid.stream, At<const ErrorRecord>(record),
-                            At<ErrorRecord>(shown), At<std::int64_t>(finished));
+                            At<Shown>(shown), At<std::int64_t>(steps), At<Control>(control),
+                            At<const Scalar>(scalars), scalar_count, At<Bits>(shown_scalars),
+                            shown_rows);
 }
 
 #if defined(__CUDACC__)

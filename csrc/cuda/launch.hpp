@@ -41,11 +41,14 @@ int LaunchCheck(const Walk& walk, Address x, int kind, std::int64_t bound, Addre
                 const Grid& grid);
 int LaunchTakeRows(Address columns, std::int64_t count, Address order, Address position,
                    Address real, std::int64_t room, std::int64_t most, const Grid& grid);
-int LaunchPack(Address bucket, Address segments, std::int64_t count, std::int64_t most,
+// `wide`: the bucket is of f64, not of f32.
+int LaunchPack(Address bucket, bool wide, Address segments, std::int64_t count, std::int64_t most,
                Address weight, const Grid& grid);
-int LaunchUnpack(Address bucket, Address segments, std::int64_t count, std::int64_t most,
+int LaunchUnpack(Address bucket, bool wide, Address segments, std::int64_t count, std::int64_t most,
                  const Grid& grid);
-int LaunchFinish(Address record, Address shown, Address finished, const Grid& grid);
+int LaunchFinish(Address record, Address shown, Address steps, Address control, Address scalars,
+                 std::int64_t scalar_count, Address shown_scalars, std::int64_t shown_rows,
+                 const Grid& grid);
 
 // The operations of tile programs by name, and the limits of a program.
 std::vector<std::pair<std::string, int>> TileOps();

@@ -18,6 +18,14 @@
 namespace shapescript::cuda {
 // Memory that the host may read while kernels run: what is before is seen before.
 SHAPESCRIPT_DEVICE void FenceForHost() { __threadfence_system(); }
+template <class T>
+SHAPESCRIPT_DEVICE void AtomicAdd(T* at, T value) {
+  atomicAdd(at, value);
+}
+// whole numbers wrap, so their sums are those of numbers without a sign
+SHAPESCRIPT_DEVICE void AtomicAdd(std::int64_t* at, std::int64_t value) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
+}
 }  // namespace shapescript::cuda
 
 #else

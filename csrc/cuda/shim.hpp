@@ -61,16 +61,15 @@ inline int atomicCAS(int* at, int expected, int wanted) {
   std::atomic_ref<int>(*at).compare_exchange_strong(expected, wanted);
   return expected;
 }
+
+namespace shapescript::cuda {
 template <class T>
-T atomicAdd(T* at, T value) {
+inline void AtomicAdd(T* at, T value) {
   std::atomic_ref<T> place(*at);
   T old = place.load();
   while (!place.compare_exchange_weak(old, old + value)) {
   }
-  return old;
 }
-
-namespace shapescript::cuda {
 // A launch is over before the host looks.
 inline void FenceForHost() {}
 }  // namespace shapescript::cuda

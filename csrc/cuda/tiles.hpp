@@ -70,9 +70,15 @@ __global__ void __launch_bounds__(kMostThreads)
   __shared__ Bits brought[kMostThreads];
   __shared__ std::int64_t brought_at[kMostThreads];
 
-  int number = 0;
-  while (number + 1 < count && programs[number + 1].first_block <= static_cast<int>(blockIdx.x))
-    ++number;
+  int number = 0;  // the last program that begins at this block or before
+  for (int end = count; end - number > 1;) {
+    const int middle = number + (end - number) / 2;
+    if (programs[middle].first_block <= static_cast<int>(blockIdx.x)) {
+      number = middle;
+    } else {
+      end = middle;
+    }
+  }
   const TileProgram& program = programs[number];
   const TileInput* inputs = program.inputs;
   const Bits* numbers = program.numbers;

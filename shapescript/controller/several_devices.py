@@ -21,6 +21,7 @@ from shapescript.devices.workers.pool import WorkerPool
 from shapescript.ir.graph import Graph
 from shapescript.layout.laid import LaidGraph, Resting
 from shapescript.layout.lay_out import lay_out
+from shapescript.layout.masks import Unpadded
 from shapescript.layout.mesh import Mesh
 from shapescript.layout.policy import batch_atoms, policy_for
 from shapescript.types.axes import Axis
@@ -33,7 +34,7 @@ MOST_DATASETS = 8
 class SeveralDevices:
     """The devices of a pool of workers; `splits` are the dims of `split` lines, `shard` is `shard params`.
 
-    `dims` has the sizes of split dims that are made of others.
+    `dims` has the sizes of split dims that are made of others; `padded`: the workers record what they run.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class SeveralDevices:
         splits: Sequence[str] = (),
         shard: bool = False,
         dims: Mapping[str, Size] | None = None,
+        padded: bool = False,
     ) -> None:
         self.device = torch.device("cpu")
+        self.padded = padded
         self.pool = pool
         self.splits = tuple(splits)
         self.shard = shard
@@ -52,7 +55,12 @@ class SeveralDevices:
 
     def runner(self, graph: Graph, border: Border) -> Runner:
         """The workers, which get the graph as it is for one of them."""
-        return SeveralRunner(laid_out(graph, border, self.pool.mesh, self.splits, self.shard, self.dims), self.pool)
+        how = self.pool.mesh, self.splits, self.shard, self.dims
+        try:
+            laid = laid_out(graph, border, *how, padded=self.padded)
+        except Unpadded:  # each count is run at its exact widths
+            laid = laid_out(graph, border, *how)
+        return SeveralRunner(laid, self.pool)
 
     def gather(self, columns: Rows, numbers: Order) -> Mapping[str, Somewhere]:
         """Rows of columns; the columns go to where the workers see them when they are first asked for."""
@@ -91,8 +99,13 @@ def laid_out(
     splits: Sequence[str],
     shard: bool,
     dims: Mapping[str, Size] | None = None,
+    padded: bool = False,
 ) -> LaidGraph:
-    """A graph as one of a mesh's devices runs it."""
+    """A graph as one of a mesh's devices runs it; `padded`: with room for the largest batch, to be recorded.
+
+    Raises:
+        Unpadded: it has no padded form.
+    """
     batches = batch_atoms(graph)
 
     def tag(owner: str, axes: Sequence[Axis]) -> str:
@@ -102,4 +115,4 @@ def laid_out(
 
     tags = tuple(tag(owner, node.axes) for owner, node in zip(border.owners, graph.inputs, strict=True))
     resting = Resting(tags, border.replaces, border.names)
-    return lay_out(graph, mesh, policy_for(graph, mesh, splits, shard, dims), resting)
+    return lay_out(graph, mesh, policy_for(graph, mesh, splits, shard, dims), resting, padded)

@@ -87,16 +87,20 @@ class NcclTransport(FlatTransport):
         """One bucket, which is summed in place; a weight multiplies it before."""
         dtype = tensors[0].dtype
         flat = torch.cat([each.reshape(-1) for each in tensors])
-        bucket = flat.float() if dtype in NARROW else flat
+        bucket = flat.float() if dtype in NARROW else flat.int() if dtype == torch.int16 else flat
         if weight is not None:
             if not dtype.is_floating_point:
                 raise ValueError("whole numbers can't be weighted")
             bucket.mul_(weight)
+        self.reduce_in_place(bucket, kind)
+        pieces = torch.split(bucket.to(dtype), [each.numel() for each in tensors])
+        return [piece.reshape(each.shape) for piece, each in zip(pieces, tensors, strict=True)]
+
+    def reduce_in_place(self, bucket: torch.Tensor, kind: str) -> None:
+        """The sum, greatest or least over the devices, in the bucket's own memory."""
         self.communicator.all_reduce(
             bucket.data_ptr(), bucket.numel(), ELEMENTS[bucket.dtype], KINDS[kind], self.stream()
         )
-        pieces = torch.split(bucket.to(dtype), [each.numel() for each in tensors])
-        return [piece.reshape(each.shape) for piece, each in zip(pieces, tensors, strict=True)]
 
     def gather_flat(self, tensor: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
         """Each device's part sent to all, as one group."""

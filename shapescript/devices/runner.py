@@ -56,6 +56,16 @@ class Executes(Protocol):
         """The outputs; `given_up` are inputs that nobody needs after the run, whose memory may be used."""
 
 
+def taken_by(executor: Executes, inputs: Sequence[Somewhere]) -> list[torch.Tensor]:
+    """Inputs as an executor takes them: what is held elsewhere is fetched, unless the executor can do with it."""
+    takes = getattr(executor, "takes", None)
+    # what an executor says that it takes is a tensor to it
+    return [
+        each if isinstance(each, torch.Tensor) or (takes is not None and takes(each)) else each.fetch()  # type: ignore[misc]
+        for each in inputs
+    ]
+
+
 class LocalRunner:
     """An executor in this process; an input that is held elsewhere is fetched."""
 

@@ -27,10 +27,11 @@ class Recording(Protocol):
 
 
 class Machine(Protocol):
-    """A device with a stream. `kernels` is the module with the kernels."""
+    """A device with a stream. `kernels` is the module with the kernels, `name` what the program calls the device."""
 
     kernels: Any
     device: torch.device
+    name: str
 
     def grid(self) -> Any:
         """Threads, blocks and stream of a launch."""
@@ -73,7 +74,8 @@ class CudaMachine:
 
     THREADS = 256
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, name: str = "") -> None:
+        self.name = name or str(device)
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
         self.kernels = import_module("shapescript._cuda")
@@ -104,7 +106,8 @@ class CudaMachine:
 
     def shown(self, count: int) -> torch.Tensor:
         """Pinned memory, whose address is the device's too."""
-        return torch.zeros(count, dtype=torch.int64, pin_memory=True)
+        with torch.cuda.device(self.device):  # else it would begin a context on the first GPU
+            return torch.zeros(count, dtype=torch.int64, pin_memory=True)
 
     def synchronize(self) -> None:
         """Waits for the device."""

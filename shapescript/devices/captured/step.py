@@ -8,17 +8,22 @@ The first run does everything as it comes, so that nothing is initialised while 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
 import torch
 
+from shapescript.devices.captured.buckets import together
 from shapescript.devices.captured.counts import CountedGraph
+from shapescript.devices.captured.lent import Lent
 from shapescript.devices.captured.machine import Machine, Recording, Work
 from shapescript.devices.captured.memory import arena, lives_of
 from shapescript.devices.captured.programs import Prepared, pack, prepare
-from shapescript.devices.captured.works import COUNTS, Buffers, Works
+from shapescript.devices.captured.rows import Feed, feed_work
+from shapescript.devices.captured.shown import MOST_SHOWN, ShownScalar
+from shapescript.devices.captured.works import CALL, COUNTS, POSITION, STRIDE, Buffers, Works
 from shapescript.devices.dtypes import DTYPES
 from shapescript.devices.native.lower import Lowered
 from shapescript.devices.native.plan import Called, Instruction, Place
@@ -28,6 +33,7 @@ from shapescript.devices.reference.executor import perform
 from shapescript.devices.reference.lowering import LOWERINGS, Run
 from shapescript.devices.reference.lowering import Step as ReferenceStep
 from shapescript.devices.reference.lowering_collectives import end_along
+from shapescript.devices.transport import Sent
 from shapescript.ir.graph import Node
 
 RECORDED = set(
@@ -37,10 +43,11 @@ RECORDED = set(
     minimum where and or not stop_gradient again whole relabel broadcast rearrange slice sum max min prod any all
     softmax log_softmax logsumexp layer_norm rms_norm cumsum cumprod sort argsort contract conv conv_transpose
     conv_weights max_pool max_pool_spread max_pool_pick avg_pool avg_pool_spread attention all_reduce keep_first
-    argmax argmin concat pad flip roll
+    argmax argmin concat pad flip roll all_gather reduce_scatter all_to_all take_part
     """.split()
 )
-"""Operations of torch that neither wait for the device nor ask for a count: they can be recorded as they are."""
+"""Operations of torch that neither wait for the device nor ask for a count: they can be recorded as they are. Where a
+count is asked for, as by a collective on a padded batch, the node is among `CountedGraph.open`."""
 
 
 @dataclass
@@ -55,6 +62,13 @@ class Item:
     programs: list[Prepared] = field(default_factory=list)
 
 
+def recordable(instruction: Instruction, counted: CountedGraph) -> bool:
+    """Whether an instruction can be recorded: it asks for no count that changes, and doesn't wait for the device."""
+    if any(node.number in counted.open for node in instruction.nodes):
+        return False
+    return instruction.method != "call" or all(node.name in RECORDED for node in instruction.nodes)
+
+
 class Step:
     """The step for some widths."""
 
@@ -66,18 +80,22 @@ class Step:
         sizes: Mapping[str, int],
         replaces: Mapping[int, int],
         names: Sequence[str],
-        perform_now: Callable[[], Run],
+        perform_now: Callable[[bool], Run],
+        feed: Feed | None = None,
     ) -> None:
         self.machine, self.counted, self.lowered, self.sizes = machine, counted, lowered, sizes
-        self.names, self.perform_now = names, perform_now
+        self.names, self.perform_now, self.feed = names, perform_now, feed
         self.numbers = lowered.table.numbers(sizes)
         device = machine.device
         self.control = torch.zeros(
             COUNTS + len(counted.counts) + len(counted.first_rows), dtype=torch.int64, device=device
         )
         self.record = torch.zeros(3, dtype=torch.int64, device=device)
-        self.shown, self.finished = machine.shown(3), machine.shown(1)
+        self.done = torch.zeros(1, dtype=torch.int64, device=device)
+        self.shown = machine.shown(4)  # the first wrong value, and how many steps are finished
         self.written = dict(replaces)
+        self.lent = Lent()
+        self.sent: Sent | None = None  # what a run sends, known after the first
         self.buffers = Buffers({})
         self._kept: list[torch.Tensor] = []
         self._steps: dict[int, ReferenceStep] = {}
@@ -90,7 +108,13 @@ class Step:
             assert item.work is not None
             machine.do(item.work)
         self._prepare(items)
+        if feed is not None:
+            self.order = torch.zeros(max(1, feed.longest), dtype=torch.int64, device=device)
+            self.ordered: object = None  # the order that is there
+            work = feed_work(machine, feed, self.inputs, self.order, self.control)
+            items.insert(0, Item(set(), set(), [], work))
         self.items = items
+        self._show_scalars()
         self._parts: list[Item | Recording] | None = None
         self.runs = 0
         self.told: list[int] = []  # what the control block holds
@@ -110,7 +134,7 @@ class Step:
                     joined.reads |= reads
                     joined.writes |= writes
                     continue
-            into.append(Item(reads, writes, [instruction], None, self._can_be_recorded(instruction)))
+            into.append(Item(reads, writes, [instruction], None, recordable(instruction, self.counted)))
         return fixed, items
 
     def _together(self, items: Sequence[Item], reads: set[int], writes: set[int]) -> Item | None:
@@ -139,16 +163,48 @@ class Step:
         }
         return buffers | also | back
 
-    def _can_be_recorded(self, instruction: Instruction) -> bool:
-        nodes = instruction.nodes
-        if any(node.number in self.counted.open for node in nodes):
-            return False
-        return instruction.method != "call" or all(node.name in RECORDED for node in nodes)
-
     @property
     def unrecorded(self) -> list[Node]:
         """The nodes that stand between two recordings."""
         return [node for item in self.items if not item.recorded for node in item.instructions[0].nodes]
+
+    # --- what the host sees
+
+    def _show_scalars(self) -> None:
+        """The scalars that a run gives, such as its loss, are copied to where the host reads them."""
+        places = [
+            place
+            for place, memory in enumerate(self.outputs)
+            if place not in self.written and not self.counted.graph.outputs[place].axes and memory.numel() == 1
+        ]
+        self.scalars = {place: number for number, place in enumerate(places)}
+        self.shown_scalars = self.machine.shown(max(1, MOST_SHOWN * len(places)))
+        rows = [[self.outputs[place].data_ptr(), self.outputs[place].element_size()] for place in places]
+        self._scalar_table = torch.tensor(rows or [[0, 0]], dtype=torch.int64).to(self.machine.device)
+        self._looked_at: list[list[weakref.ref[ShownScalar]]] = [[] for _ in range(MOST_SHOWN)]
+
+    @property
+    def finished(self) -> int:
+        """How many runs the device has finished."""
+        return int(self.shown[3])
+
+    def make_room(self) -> None:
+        """Before a run: the scalars of the run whose place it takes are kept by whoever may still look at them."""
+        waiting = self._looked_at[self.runs % MOST_SHOWN]
+        for reference in waiting:
+            scalar = reference()
+            if scalar is not None:
+                scalar.keep()
+        waiting.clear()
+
+    def scalar(self, place: int, tensor: torch.Tensor, settle: Callable[[Step, int], None]) -> ShownScalar:
+        """A scalar of the last run, as the host sees it; `settle` waits for a run."""
+        run = self.runs
+        row = (run - 1) % MOST_SHOWN
+        memory = self.shown_scalars[row * len(self.scalars) + self.scalars[place]].reshape(1)
+        made = ShownScalar(memory, tensor, lambda: self.finished >= run, lambda: settle(self, run))
+        self._looked_at[row].append(weakref.ref(made))
+        return made
 
     # --- memory
 
@@ -235,11 +291,13 @@ class Step:
         """Operations of torch, as the reference executor does them."""
         operands = [[self._tensor(view) for view in views] for views in called.operands]
         results = [self._tensor(view) for view in called.results]
-        if len(called.nodes) > 1:
+        if called.nodes[0].name == "all_reduce":
             return self._together_sent(called.nodes, [each[0] for each in operands], results)
 
+        recorded = all(node.name in RECORDED and node.number not in self.counted.open for node in called.nodes)
+
         def work() -> None:
-            run = self.perform_now()
+            run = self.perform_now(recorded)
             with torch.no_grad():
                 for node, given, result in zip(called.nodes, operands, results, strict=True):
                     result.copy_(perform(node, self._step_of(node), run, given))
@@ -249,14 +307,7 @@ class Step:
     def _together_sent(self, nodes: Sequence[Node], given: list[torch.Tensor], results: list[torch.Tensor]) -> Work:
         """All-reduces of one launch."""
         kind = str(nodes[0].attributes["kind"])
-
-        def work() -> None:
-            run = self.perform_now()
-            made = end_along(run, nodes[0]).all_reduce([each.contiguous() for each in given], kind)
-            for result, tensor in zip(results, made, strict=True):
-                result.copy_(tensor)
-
-        return work
+        return together(self.machine, given, results, kind, lambda: end_along(self.perform_now(True), nodes[0]))
 
     def _in_torch(self, node: Node) -> Work:
         """An instruction's node by the reference executor instead."""
@@ -266,7 +317,7 @@ class Step:
 
         def work() -> None:
             with torch.no_grad():
-                result.copy_(perform(node, self._step_of(node), self.perform_now(), operands))
+                result.copy_(perform(node, self._step_of(node), self.perform_now(False), operands))
 
         return work
 
@@ -317,10 +368,17 @@ class Step:
         return parts
 
     def _end(self) -> None:
-        """Counts the step, and shows what went wrong."""
+        """Counts the step, shows what went wrong and the scalars, and moves the control block on."""
         kernels, machine = self.machine.kernels, self.machine
-        arguments = self.record.data_ptr(), self.shown.data_ptr(), self.finished.data_ptr()
-        machine.do(lambda: kernels.finish(*arguments, machine.grid()))
+        arguments = [each.data_ptr() for each in (self.record, self.shown, self.done, self.control, self._scalar_table)]
+        shown, count = self.shown_scalars.data_ptr(), len(self.scalars)
+        machine.do(lambda: kernels.finish(*arguments, count, shown, MOST_SHOWN, machine.grid()))
+
+    def moved_on(self) -> None:
+        """What the control block holds after a run: the next call, and the next rows."""
+        if self.told:
+            self.told[CALL] += 1
+            self.told[POSITION] += self.told[STRIDE]
 
     @property
     def recordings(self) -> int:

@@ -18,8 +18,8 @@ from shapescript.devices.dtypes import DTYPES
 from shapescript.devices.native.plan import ELEMENTS, Instruction
 from shapescript.ir.graph import Node
 
-SEED, CALL, FIRST_ROW, COUNTS = 0, 1, 2, 3
-"""The places of the control block; counts follow."""
+SEED, CALL, FIRST_ROW, POSITION, ROWS, STRIDE, COUNTS = range(7)
+"""The places of the control block, as `Control` in csrc/cuda/kernels.hpp has them; counts follow."""
 MOST_IN_ORDER = 1 << 24
 """Up to so many comparisons a scatter adds in order; beyond it adds atomically, in any order."""
 
@@ -170,7 +170,7 @@ class Works:
         )
         out = self.buffers.tensors[result[0]]
         whole = NAMES_OF[out.dtype]
-        in_order = whole == "i64" or bound * math.prod(sizes) <= MOST_IN_ORDER
+        in_order = bound * math.prod(sizes) <= MOST_IN_ORDER
         launch = self._launch(
             "scatter",
             walk,

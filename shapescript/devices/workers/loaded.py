@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 
-from shapescript.devices.executors import make_executor
+from shapescript.devices.held import Somewhere
 from shapescript.devices.random_key import RandomKey
-from shapescript.devices.runner import Executes
-from shapescript.devices.transport import Transport
+from shapescript.devices.runner import Executes, taken_by
 from shapescript.diagnostics.diagnostic import Diagnostic, Label, ProgramError
 from shapescript.ir.codec import decode_graph, encode_graph
 from shapescript.ir.graph import Graph
-from shapescript.layout.laid import LaidGraph
+from shapescript.layout.laid import LaidGraph, Resting
 
 MOST_COUNTS = 8
 SCRIPT = "__main__."
@@ -27,10 +26,9 @@ SCRIPT = "__main__."
 
 def encode(laid: LaidGraph) -> bytes:
     """What a worker needs of a laid-out graph."""
-    if laid.padded:
-        raise ValueError("a padded graph is for devices that capture it; CPU workers run each width as it is")
     graph = encode_graph(laid.graph)
-    return pickle.dumps((graph, laid.mesh, laid.parts, dict(laid.resting.written), functions_of_script(laid.graph)))
+    about = laid.mesh, laid.parts, laid.padded, dict(laid.resting.written)
+    return pickle.dumps((graph, about, functions_of_script(laid.graph)))
 
 
 def functions_of_script(graph: Graph) -> dict[str, bytes]:
@@ -65,20 +63,21 @@ class Loaded:
         self.device = device
         self.executor = executor
         self._counts: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
+        self._most: dict[str, int] = {}  # of a padded graph, the largest counts that were met: it has room for those
 
     @staticmethod
-    def decode(data: bytes, device: int, place: torch.device, transport: Transport) -> Loaded:
-        """From bytes of `encode`."""
-        graph_data, mesh, parts, written, functions = pickle.loads(data)
+    def decode(data: bytes, device: int, make: Callable[[LaidGraph], Executes]) -> Loaded:
+        """From bytes of `encode`; `make` gives what runs the graph."""
+        graph_data, (mesh, parts, padded, written), functions = pickle.loads(data)
         for name, function in functions.items():
             setattr(sys.modules["__main__"], name, pickle.loads(function))
         graph = decode_graph(graph_data)
-        laid = LaidGraph(graph, mesh, [], [], [], [], [], [], parts)
-        return Loaded(laid, device, make_executor(graph, place, transport, written))
+        laid = LaidGraph(graph, mesh, [], [], [], [], [], [], parts, padded, Resting((), written))
+        return Loaded(laid, device, make(laid))
 
     def run(
         self,
-        inputs: Sequence[torch.Tensor],
+        inputs: Sequence[Somewhere],
         counts: Mapping[str, int],
         key: RandomKey,
         given_up: Collection[int] = (),
@@ -87,7 +86,11 @@ class Loaded:
         asked = tuple(counts.items())
         own = self._counts.get(asked)
         if own is None:
-            own = self._counts[asked] = self.laid.counts_for(self.device, counts)
+            if self.laid.padded and any(count > self._most.get(atom, 0) for atom, count in asked):
+                self._most.update({atom: max(count, self._most.get(atom, 0)) for atom, count in asked})
+                self._counts.clear()
+            most = self._most if self.laid.padded else None
+            own = self._counts[asked] = self.laid.counts_for(self.device, counts, most)
             if len(self._counts) > MOST_COUNTS:
                 del self._counts[next(iter(self._counts))]
-        return self.executor.run(inputs, own, key, given_up)
+        return self.executor.run(taken_by(self.executor, inputs), own, key, given_up)

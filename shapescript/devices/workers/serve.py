@@ -13,13 +13,17 @@ import socket
 import sys
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from shapescript.devices.dtypes import DTYPES
+from shapescript.devices.executors import make_executor
 from shapescript.devices.flat_transport import FlatTransport
 from shapescript.devices.gloo import Lost, gloo_transport
+from shapescript.devices.held import Somewhere
 from shapescript.devices.profile import Recorded, current_profile, record
+from shapescript.devices.runner import Executes
 from shapescript.devices.transport import Sent
 from shapescript.devices.workers import commands
 from shapescript.devices.workers.channel import Ended, Reader, SharedReader, SocketReader
@@ -33,7 +37,11 @@ from shapescript.devices.workers.segments import Segment, as_bytes
 from shapescript.devices.workers.shared_transport import shared_transport
 from shapescript.devices.workers.worker import Start
 from shapescript.diagnostics.diagnostic import ProgramError
+from shapescript.layout.laid import LaidGraph
 from shapescript.layout.mesh import Mesh, first_of, parts
+
+if TYPE_CHECKING:
+    from shapescript.devices.captured.gpu import Gpu
 
 PACKAGE = Path(__file__).resolve().parents[2]
 
@@ -45,6 +53,7 @@ def serve(start: Start) -> None:
         record()
     to_controller = socket.socket(fileno=start.socket)
     number = 0
+    worker: Worker | None = None
     try:
         worker = Worker(start, to_controller)
         while True:
@@ -54,6 +63,8 @@ def serve(start: Start) -> None:
             worker.reader.finish(number)
     except Ended:
         status = 0
+        if worker is not None:
+            worker.close()
     except BaseException as error:  # whatever it is, the controller must hear of it
         send_report(to_controller, failure(number, error))
         status = 1
@@ -81,9 +92,15 @@ class Worker:
             self.transport = shared_transport(start.rank, self.mesh, link, native.Mapping(start.exchange), start.spin)
         else:
             self.transport = gloo_transport(start.rank, self.mesh, f"/dev/fd/{start.meeting}")
+        self.gpu: Gpu | None = None
+        if start.devices[start.rank].startswith("cuda"):
+            from shapescript.devices.captured.gpu import Gpu
+
+            self.gpu = Gpu(start.devices[start.rank], self.transport, len(self.mesh.sizes))
+            self.transport = self.gpu.transport
         self.staging = Segment(start.staging)
         self.scalars = Scalars(Segment(start.scalars), self.mesh.count)
-        self.values: dict[int, torch.Tensor] = {}
+        self.values: dict[int, Somewhere] = {}
         self.plans: dict[int, Loaded] = {}
         self.datasets: dict[int, list[torch.Tensor]] = {}
         self.sent: dict[int, Sent] = {}
@@ -119,13 +136,15 @@ class Worker:
         self._free(tuple(command.inputs[place] for place in command.given_up))
         before = Sent(self.transport.sent.launches, self.transport.sent.values, self.transport.sent.bytes)
         outputs = plan.run(inputs, command.counts, command.key, command.given_up)
+        if self.gpu is not None:
+            self.gpu.settle()
         sent = self.sent.setdefault(command.plan, Sent())
         sent.launches += self.transport.sent.launches - before.launches
         sent.values += self.transport.sent.values - before.values
         sent.bytes += self.transport.sent.bytes - before.bytes
         for place, tensor in enumerate(outputs, command.first):
             self.values[place] = tensor
-        self.scalars.write(number, self.rank, [tensor for tensor in outputs if tensor.dim() == 0])
+        self.scalars.write(number, self.rank, [tensor.cpu() for tensor in outputs if tensor.dim() == 0])
 
     def _free(self, values: tuple[int, ...]) -> None:
         for value in values:
@@ -135,6 +154,9 @@ class Worker:
         n, at = self.mesh.sizes[command.mesh_axis], self.mesh.coordinates(self.rank)[command.mesh_axis]
         width, first = parts(command.count, n)[at], first_of(command.count, n, at)
         rows = self.staging.bytes_at(command.at + 8 * first, 8 * width).view(torch.int64)
+        if self.gpu is not None:
+            self.values.update(self.gpu.rows(self.datasets[command.dataset], command.first, rows))
+            return
         for place, column in enumerate(self.datasets[command.dataset], command.first):
             self.values[place] = column.index_select(0, rows)
 
@@ -142,7 +164,9 @@ class Worker:
         at, size = command.places[self.rank]
         if at < 0:
             return  # another device has the same
-        data = as_bytes(self.values[command.value].contiguous())
+        value = self.values[command.value]
+        held = value if isinstance(value, torch.Tensor) else value.fetch()
+        data = as_bytes(held.cpu().contiguous())
         if len(data) != size:
             raise ValueError(f"a value has {len(data)} bytes here, and the controller expects {size}")
         self.staging.bytes_at(at, size).copy_(data)
@@ -155,12 +179,18 @@ class Worker:
         else:
             data = torch.frombuffer(bytearray(command.inline or b"\0"), dtype=torch.uint8)[: command.size]
         whole = data.view(DTYPES[command.dtype]).reshape(lie.shape)
-        self.values[command.value] = lie.cut(whole, self.rank).clone(memory_format=torch.contiguous_format)
+        part = lie.cut(whole, self.rank)
+        self.values[command.value] = part.to(self.device, copy=True, memory_format=torch.contiguous_format)
 
     def _load(self, command: commands.LoadPlan) -> None:
         sys.path[:] = command.path
         data = self.staging.bytes_at(command.at, command.size)
-        self.plans[command.plan] = Loaded.decode(data.numpy().tobytes(), self.rank, self.device, self.transport)
+        self.plans[command.plan] = Loaded.decode(data.numpy().tobytes(), self.rank, self._executor)
+
+    def _executor(self, laid: LaidGraph) -> Executes:
+        if self.gpu is not None:
+            return self.gpu.executor(laid)
+        return make_executor(laid.graph, self.device, self.transport, laid.resting.written)
 
     def _open(self, command: commands.OpenDataset) -> None:
         _, files, _, _ = socket.recv_fds(self.to_controller, 1, 1)
@@ -171,13 +201,17 @@ class Worker:
             size = torch.empty(0, dtype=DTYPES[dtype]).element_size() * torch.Size(lie.shape).numel()
             columns.append(memory.bytes_at(at, size).view(DTYPES[dtype]).reshape(shape))
         memory.close()
-        self.datasets[command.dataset] = columns
+        self.datasets[command.dataset] = [column.to(self.device) for column in columns]
 
     @property
     def device(self) -> torch.device:
         """The device of this worker; all CPUs are one to torch."""
-        kind, _, rest = self.start.devices[self.rank].partition("[")
-        return torch.device(kind) if kind == "cpu" or not rest else torch.device(kind, int(rest[:-1]))
+        return torch.device("cpu") if self.gpu is None else self.gpu.device
+
+    def close(self) -> None:
+        """Lets go of a GPU, in the order that it asks for; what holds memory alone ends with the process."""
+        if self.gpu is not None:
+            self.gpu.close()
 
     def _answer(self, question: str) -> object:
         match question:
@@ -191,7 +225,8 @@ class Worker:
                 profile = current_profile()
                 return Recorded() if profile is None else profile.own
             case "memory":
-                values = sum(tensor.numel() * tensor.element_size() for tensor in self.values.values())
+                tensors = [each for each in self.values.values() if isinstance(each, torch.Tensor)]
+                values = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
                 return values, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         raise ValueError(f"an unknown question: {question}")
 
