@@ -146,9 +146,9 @@ def test_names_that_do_not_fit_are_all_listed_and_nothing_is_loaded(net: Any, tm
     with pytest.raises(CheckpointError) as caught:
         m.load_state_dict(state)
     assert str(caught.value).splitlines()[1:] == [
-        "  `w1` should be [D D], 4 x 4, and is 1 x 4 in the file",
+        "  `w1` should be [D D], 4 x 4, and is 1 x 4 there",
         "  `b` is missing: [D], 4",
-        "  `extra` is in the file, 2, and nothing here has this name",
+        "  `extra` is there, 2, and nothing here has this name",
     ]
     assert all(torch.equal(before[name], value) for name, value in m.state_dict().items())
 
