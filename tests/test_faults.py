@@ -220,7 +220,7 @@ def test_ctrl_c_ends_all_at_once_with_one_traceback_at_most() -> None:
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
     with within(3):
         _, errors = process.communicate(timeout=10)
-    assert process.returncode == -signal.SIGINT
+    assert process.returncode == -signal.SIGINT, errors
     assert errors.count("Traceback") == 1 and errors.strip().endswith("KeyboardInterrupt")
     expect_gone_soon(workers)
 
@@ -240,3 +240,89 @@ def test_a_program_that_ends_leaves_nothing_and_two_at_once_never_meet() -> None
         assert (process.returncode, errors) == (0, "0.003\n")
     expect_gone_soon(workers)
     assert set(os.listdir("/dev/shm")) == before
+
+
+# --- the process that workers are copies of
+
+LONG = """devices cpu[0 1]
+
+dim D = 8
+
+model Net:
+    param w: [D D] = zeros
+
+fn step(m: Net, x: [D]) -> [D]:
+    return x @ m.w
+
+fn main():
+    m = Net()
+    x = ones[D]
+    for i in 0..1_000_000_000:
+        x = step(m, x)
+"""
+
+
+def family(process: int) -> list[int]:
+    """The processes that a process has started, and those that these have."""
+    found: list[int] = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdecimal() and int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == process:
+                found += [int(folder.name), *family(int(folder.name))]
+        except OSError:
+            continue  # it has gone meanwhile
+    return found
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 4.0])
+def test_a_command_that_is_ended_while_it_starts_leaves_nothing(name: str, seconds: float, tmp_path: Path) -> None:
+    (tmp_path / "long.ss").write_text(LONG)
+    command = [sys.executable, "-m", "shapescript", "long.ss"]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        process_group=0,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    while not (started := family(process.pid)):
+        time.sleep(0.01)
+    time.sleep(seconds)
+    started = family(process.pid)
+    if name == "SIGINT":
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.kill()
+    with within():
+        _, errors = process.communicate(timeout=30)
+    # Python ends by the signal itself where it came within `exec`, as imports have it; a shell says 130 for both
+    assert process.returncode in ((130, -signal.SIGINT) if name == "SIGINT" else (-signal.SIGKILL,)), errors
+    assert b"Traceback" not in errors
+    expect_gone_soon(started)
+
+
+def test_the_fork_server_is_named_where_it_goes() -> None:
+    pool = begun()
+    (server,) = [child for child in family(os.getpid()) if set(family(child)) == set(pool.processes)]
+    processes = pool.processes
+    os.kill(server, signal.SIGKILL)
+    with within(), pytest.raises(WorkerFailure, match=r"the worker of `cpu\[0\]`.*SIGKILL"):
+        while True:
+            pool.finish()
+            pool.put(torch.zeros(3))
+            time.sleep(0.01)
+    pool.close()
+    assert gone(server)
+    expect_gone_soon(processes)  # whom the system inherited
+
+
+def test_where_an_import_started_threads_each_worker_is_an_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of a process has one thread, and locks that the others held for ever."""
+    for threads, boot in (("1", b"workers.fork_server"), ("2", b"workers.worker")):
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", threads)
+        with begun() as pool:
+            assert float(runner_of(pool, calls("sleeps"), ["rows"]).run([HARMLESS], {"b": 3}, None)[0].fetch()) == 0.0
+            assert all(boot in Path(f"/proc/{each}/cmdline").read_bytes() for each in pool.processes)
+            assert [Path(f"/proc/{each}/comm").read_text() for each in pool.processes] == ["cpu[0]\n", "cpu[1]\n"]

@@ -23,7 +23,7 @@ from shapescript.devices.workers.fork_server import LONGEST, SERVE
 from shapescript.devices.workers.native import native
 from shapescript.devices.workers.worker import BOOT, Start
 
-FAREWELL = 2.0  # for a fork server to end its workers and itself
+FAREWELL = 5.0  # for a fork server to end its workers and itself
 
 
 class Process(Protocol):
