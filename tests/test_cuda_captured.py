@@ -14,7 +14,8 @@ from test_registry import CASES, COUNTS, build
 
 pytest.importorskip("shapescript._executor")
 
-from shapescript.devices.captured.executor import CapturedExecutor, Hang  # noqa: E402
+from shapescript.devices.captured.executor import CapturedExecutor  # noqa: E402
+from shapescript.devices.captured.hang import Hang  # noqa: E402
 from shapescript.devices.random_key import RandomKey  # noqa: E402
 from shapescript.devices.runner import Border, LocalRunner  # noqa: E402
 from shapescript.diagnostics.diagnostic import ProgramError  # noqa: E402

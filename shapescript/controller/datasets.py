@@ -41,8 +41,9 @@ from shapescript.devices.held import Somewhere
 from shapescript.devices.python_draws import epoch_key, seed_example, seeded
 
 Order: TypeAlias = NDArray[np.int64]
-Gather: TypeAlias = Callable[[Rows, Order], Mapping[str, Somewhere]]
-"""Takes the rows of these numbers out of columns, which never change."""
+Gather: TypeAlias = Callable[[Rows, Order, int, int], Mapping[str, Somewhere]]
+"""Takes rows out of columns, which never change: those of an order's numbers from the first of two places up to the
+other."""
 
 __all__ = ["Batches", "Dataset", "FieldSpec", "TensorDataset", "Windows", "field_specs", "permutation"]
 
@@ -191,11 +192,12 @@ class Dataset:
         """Whether its rows are taken out of columns, and no Python code makes them."""
         return self.columns is not None and not self.steps
 
-    def taken(self, numbers: Order) -> Mapping[str, Somewhere]:
+    def taken(self, first: int, end: int) -> Mapping[str, Somewhere]:
         """Rows of the columns."""
-        assert self.columns is not None
+        assert self.columns is not None and self.order is not None
         if self.gather is not None:
-            return self.gather(self.columns, numbers)
+            return self.gather(self.columns, self.order, first, end)
+        numbers = self.order[first:end]
         if self.device.type == "cpu":
             return {name: rows_of(column, numbers) for name, column in self.columns.items()}
         index = torch.from_numpy(np.ascontiguousarray(numbers)).to(self.device)
@@ -291,10 +293,11 @@ class Batches:
         if data.order is None:
             yield from self.streamed()
             return
-        numbers = [data.order[batch * self.n : (batch + 1) * self.n] for batch in self.numbers()]
+        spans = [(batch * self.n, min((batch + 1) * self.n, len(data.order))) for batch in self.numbers()]
         if data.lies_ready:
-            yield from map(data.taken, numbers)
+            yield from (data.taken(first, end) for first, end in spans)
             return
+        numbers = [data.order[first:end] for first, end in spans]
         with read_ahead(data.reader(self.key), numbers, self.workers) as batches:
             yield from map(data.on_device, batches)
 

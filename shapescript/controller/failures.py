@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shapescript.controller.errors import WorkerError
+from shapescript.devices.captured.hang import Hang
 from shapescript.devices.workers.failure import WorkerFailure
 
 
@@ -16,3 +17,5 @@ def failures_told() -> Iterator[None]:
         yield
     except WorkerFailure as failure:
         raise WorkerError("\n".join((str(failure), *failure.lines))) from None
+    except Hang as hang:
+        raise WorkerError(str(hang)) from None

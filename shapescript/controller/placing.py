@@ -5,6 +5,7 @@ Gives `Place`, what the controller's domain stands on, and `OneDevice`. `several
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 from weakref import WeakSet
 
@@ -39,19 +40,27 @@ class Place(Protocol):
 class OneDevice:
     """A device of this process."""
 
-    gather: Gather | None = None
-
     def __init__(self, device: torch.device | str) -> None:
         self.device = torch.device(device)
         self._made: WeakSet[LocalRunner] = WeakSet()
+        self._make: Callable[[Graph, Border], LocalRunner] = self._executor
+        self.gather: Gather | None = None
         try:
-            executor_name(self.device)
+            recorded = executor_name(self.device) == "captured"
         except UnknownExecutor as error:
             raise Error(str(error)) from None
+        if recorded:
+            from shapescript.devices.captured.runner import Recorder
+
+            recorder = Recorder(self.device)
+            self._make, self.gather = recorder.runner, recorder.rows
+
+    def _executor(self, graph: Graph, border: Border) -> LocalRunner:
+        return LocalRunner(make_executor(graph, self.device, replaces=border.replaces))
 
     def runner(self, graph: Graph, border: Border) -> Runner:
         """An executor."""
-        made = LocalRunner(make_executor(graph, self.device, replaces=border.replaces))
+        made = self._make(graph, border)
         self._made.add(made)
         return made
 
@@ -61,4 +70,6 @@ class OneDevice:
             runner.finish()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """A GPU's recordings are freed while CUDA is still there."""
+        for runner in list(self._made):
+            runner.close()

@@ -62,9 +62,9 @@ class SeveralDevices:
             laid = laid_out(graph, border, *how)
         return SeveralRunner(laid, self.pool)
 
-    def gather(self, columns: Rows, numbers: Order) -> Mapping[str, Somewhere]:
+    def gather(self, columns: Rows, order: Order, first: int, end: int) -> Mapping[str, Somewhere]:
         """Rows of columns; the columns go to where the workers see them when they are first asked for."""
-        return self.pool.rows(self._dataset(columns), torch.from_numpy(numbers))
+        return self.pool.rows(self._dataset(columns), torch.from_numpy(order[first:end]))
 
     def _dataset(self, columns: Rows) -> int:
         """The workers' number of some columns, of which the last few are kept."""

@@ -88,3 +88,9 @@ class LocalRunner:
         finish = getattr(self.executor, "finish", None)
         if finish is not None:
             finish()
+
+    def close(self) -> None:
+        """Lets go of what the executor holds besides memory."""
+        close = getattr(self.executor, "close", None)
+        if close is not None:
+            close()

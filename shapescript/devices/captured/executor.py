@@ -21,6 +21,7 @@ from functools import cache
 import torch
 
 from shapescript.devices.captured.counts import CountedGraph, with_counts
+from shapescript.devices.captured.hang import Hang, longest_step
 from shapescript.devices.captured.machine import CudaMachine, Machine
 from shapescript.devices.captured.rows import DatasetRows, Feed, feed_of
 from shapescript.devices.captured.shown import ShownScalar
@@ -42,8 +43,6 @@ from shapescript.layout.policy import batch_atoms, policy_for
 from shapescript.layout.words import first, here, leaves_of, own, room
 from shapescript.types.axes import Axis, show_axes
 
-LONGEST_STEP = 60.0
-"""Seconds after which a step that isn't finished is a hang; what several devices do together may be one for ever."""
 MOST_NAMED = 3
 MOST_STEPS = 4
 """How many widths recordings are kept for."""
@@ -52,10 +51,6 @@ MOST_VERSIONS = 64
 
 SPIN = 0.001
 """For so many seconds the host looks again and again whether a step is finished, before it sleeps in between."""
-
-
-class Hang(Exception):
-    """The device doesn't finish a step; its process can't be used any more."""
 
 
 class CapturedExecutor:
@@ -76,7 +71,7 @@ class CapturedExecutor:
     ) -> None:
         self.graph, self.device, self.transport = graph, torch.device(device), transport
         self.replaces = dict(replaces or {})
-        self.longest_step = LONGEST_STEP
+        self.longest_step = longest_step()
         self.reason: str | None = None
         self.batches = tuple(batches)
         self.laid: LaidGraph | None = None
@@ -379,8 +374,13 @@ class CapturedExecutor:
             if finished != before:
                 before, since = finished, now
             elif now - since > self.longest_step:
+                self.hung = True
                 raise Hang(f"`{self.machine.name}` hasn't finished a step for {self.longest_step:g} s")
             if now - since > SPIN:
+                if self.transport is not None:
+                    check = getattr(self.transport, "check", None)
+                    if check is not None:
+                        check()  # NCCL may have met that another device has gone
                 time.sleep(SPIN / 5)
 
     def finished_steps(self) -> int:
@@ -394,12 +394,15 @@ class CapturedExecutor:
         return description(self.counted, self.lowered, self.unpadded)
 
     unpadded: str | None = None
+    hung = False
 
     def close(self) -> None:
-        """Frees all recordings."""
-        for step in self._steps.values():
-            step.close()
-        self._steps.clear()
+        """Frees all recordings; where the device hangs, they go with the process."""
+        if not self.hung:
+            self.wait()
+            for step in self._steps.values():
+                step.close()
+            self._steps.clear()
 
 
 def padded(graph: Graph) -> tuple[LaidGraph | None, tuple[str, ...], str | None]:
