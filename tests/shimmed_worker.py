@@ -17,6 +17,8 @@ from shapescript.devices.workers.worker import Start
 
 BOOT = "import sys; sys.path[:] = sys.argv[2:]; from shimmed_worker import main; main(sys.argv[1])"
 EVENTS = "SHIMMED_EVENTS"
+HANG = "SHIMMED_HANG"
+"""The rank whose second replay never ends."""
 
 
 class Pretended(Interpreters):
@@ -32,15 +34,17 @@ class Pretended(Interpreters):
 
 
 def main(text: str) -> None:
-    from shimmed_machine import ShimmedMachine
+    from shimmed_machine import ListRecording, ShimmedMachine
 
     from shapescript.devices.captured import gpu
+    from shapescript.devices.nccl import NcclTransport
     from shapescript.devices.workers import serve, worker
 
     def machine_called(name: str) -> ShimmedMachine:
         gpu.show_one(name)
         machine = ShimmedMachine(name=name)
-        machine.events.append(f"sees {os.environ['CUDA_VISIBLE_DEVICES']}")
+        machine.events = events
+        events.append(f"sees {os.environ['CUDA_VISIBLE_DEVICES']}")
         return machine
 
     def asked_for_reference(device: object) -> str:
@@ -48,14 +52,31 @@ def main(text: str) -> None:
 
     gpu.machine_called = machine_called
     gpu.executor_name = asked_for_reference
+    rank = Start.of(text).rank
+    if os.environ.get(HANG) == str(rank):
+        replaying = ListRecording.replay
+
+        def replay(self: ListRecording) -> None:
+            if self.machine.events.count("replay") == 2:
+                self.works = self.works[:-1]  # the step's end
+            replaying(self)
+
+        ListRecording.replay = replay  # type: ignore[method-assign]
+    destroying = NcclTransport.close
+
+    def destroy(self: NcclTransport) -> None:
+        destroying(self)
+        events.append("destroy")
+
+    events: list[str] = []
+    NcclTransport.close = destroy  # type: ignore[method-assign]
     closing = serve.Worker.close
 
     def close(self: serve.Worker) -> None:
         closing(self)
         folder = os.environ.get(EVENTS)
         if folder is not None and self.gpu is not None:
-            events = [*self.gpu.machine.events, "ended"]  # type: ignore[attr-defined]
-            Path(folder, f"{self.rank}.json").write_text(json.dumps(events))
+            Path(folder, f"{self.rank}.json").write_text(json.dumps([*events, "ended"]))
 
     serve.Worker.close = close  # type: ignore[method-assign]
     worker.main(text)
