@@ -28,12 +28,16 @@ class Form:
     axes: tuple[Axis, ...]
     element: Element
     shape: tuple[int, ...]
+    sizes: Mapping[str, int]
 
     def fits(self, tensor: object) -> bool:
         """Whether a tensor is of this form."""
+        if not isinstance(tensor, DeviceTensor):
+            return False
+        if tensor.axes is self.axes and tensor.element is self.element and tensor.sizes is self.sizes:
+            return True  # as an update leaves a parameter
         return (
-            isinstance(tensor, DeviceTensor)
-            and (tensor.axes is self.axes or tensor.axes == self.axes)
+            (tensor.axes is self.axes or tensor.axes == self.axes)
             and (tensor.element is self.element or tensor.element == self.element)
             and tensor.shape == self.shape
         )
@@ -41,7 +45,7 @@ class Form:
 
 def form_of(tensor: DeviceTensor) -> Form:
     """The form of a tensor."""
-    return Form(tensor.axes, tensor.element, tensor.shape)
+    return Form(tensor.axes, tensor.element, tensor.shape, tensor.sizes)
 
 
 class Remembered:
@@ -76,8 +80,9 @@ class Remembered:
         for at, (argument, known) in enumerate(zip(arguments, self.arguments, strict=True)):
             if not self._alike(at, argument, known):
                 return None
-        if not all(form.fits(owner[name]) for owner, name, form in self._forms):
-            return None
+        for owner, name, form in self._forms:
+            if not form.fits(owner[name]):
+                return None
         found: list[Somewhere] = []
         for at, owner, name in self._inputs:
             argument = arguments[at]
