@@ -65,6 +65,12 @@ def placements(session: Session, wanted: list[str]) -> Iterator[str]:
             yield f"     {'':<{width}}  {'':<10}  {compiled_for(info)}"
 
 
+def where_it_runs(session: Session, name: str) -> str:
+    """`a device function: a model, line 28`."""
+    words = next(iter(placements(session, [name])), "").split()
+    return f"a {words[2]} function: {' '.join(words[3:])}" if len(words) > 3 else ""
+
+
 def text_from_editor(file: str) -> Session:
     """The session of a file whose text an editor hands in, as it may not be saved."""
     session = Session(Path(file), file)
@@ -78,7 +84,10 @@ def as_page(session: Session, wanted: list[str], page: str | None) -> int:
     from shapescript.controller.costs import costs
     from shapescript.controller.errors import Error
 
-    entries = [name for name in entry_functions(session.typed, session.placed.kinds) if name in wanted] or wanted
+    entries = entry_functions(session.typed, session.placed.kinds)
+    own = [name for name in entries if name in wanted]
+    if page is None or own or wanted != list(session.typed.functions):
+        entries = own or wanted  # else they are all in the files that this one imports
     try:
         found = costs(session.typed, session.placed.kinds, session.path, entries)
     except Error as error:
@@ -87,7 +96,7 @@ def as_page(session: Session, wanted: list[str], page: str | None) -> int:
     if page is None:
         print(plan_page.facts(found, session.source.name))
         return 0
-    said = {name: " ".join(next(iter(placements(session, [name])), name).split()) for name in found}
+    said = {name: where_it_runs(session, name) for name in found}
     functions = {name: (said[name], each) for name, each in found.items()}
     text = plan_page.page(session.name, str(session.typed.devices), functions)
     try:
@@ -147,6 +156,8 @@ def cost_lines(name: str, found: Report) -> Iterator[str]:
         yield f"  in all: {show_total(found.total)}, {launches}"
     if found.without_kernel:
         yield f"  run by torch, without a native kernel: {show_calls(found.without_kernel)}"
+    if found.recorded:
+        yield f"  on the GPU: {found.recorded}"
     for device, memory in enumerate(found.memory):
         rests = ", ".join(f"{tag} {size:,} B" for tag, size in memory.resting.items())
         where = "" if found.alone else f"device {device}: "

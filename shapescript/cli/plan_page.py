@@ -7,7 +7,7 @@ values that it makes, as boxes coloured by how they lie, and what it sends, as a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -22,6 +22,7 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; } code, 
 monospace; font-size: .86em; } table { border-collapse: collapse; width: 100%; } td { padding: .35rem .6rem;
 border-top: 1px solid #e3e8ee; vertical-align: top; } td.line { color: #8a96a3; text-align: right; width: 3rem; }
 .box { display: inline-block; border-radius: .35rem; padding: .05rem .5rem; margin: .1rem .25rem .1rem 0; }
+tr.head td { border-top: 1px solid #b9c3ce; padding-top: .8rem; color: #5b6875; } tr.head + tr td { border-top: 0; }
 .sends { display: block; color: #9a3412; } .sends svg { vertical-align: -.2em; margin-right: .3rem; }
 .sum { background: #f6f8fa; border-radius: .4rem; padding: .5rem .8rem; margin-top: .6rem; }
 .key span { margin-right: .6rem; }
@@ -85,7 +86,8 @@ def page(title: str, devices: str, functions: Mapping[str, tuple[str, Report | s
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}: plan</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>'
         f"<h1>{escape(title)}</h1><p><code>devices {escape(devices)}</code></p>"
-        f'<p class="key">Values are {key}; an arrow is what goes between the devices at each step.</p>'
+        f'<p class="key">{key}</p><p>A box is a value, coloured by how it lies on the devices; an arrow is what '
+        "goes between them at each step.</p>"
         f"{body}</body></html>\n"
     )
 
@@ -95,10 +97,13 @@ def function(name: str, words: str, found: Report | str) -> str:
     head = f"<h2><code>fn {escape(name)}</code></h2><p>{escape(words)}</p>"
     if isinstance(found, str):
         return f"{head}<p>What it is compiled to isn't known before it runs: {escape(found)}</p>"
-    rows = "".join(map(row, lines_of(found)))
-    total = "" if found.alone else f"in all {found.total.bytes:,} bytes per step in {found.total.launches} launches"
+    rows = "".join(rows_of(lines_of(found)))
+    launches = "1 launch" if found.total.launches == 1 else f"{found.total.launches} launches"
+    total = "" if found.alone else f"in all {found.total.bytes:,} bytes per step in {launches}"
     if found.without_kernel:
         total += f"<br>run by torch, without a native kernel: {escape(show_calls(found.without_kernel))}"
+    if found.recorded:
+        total += f"<br>on the GPU: {escape(found.recorded)}"
     memory = "".join(
         ("<br>" if found.alone else f"<br>device {number}: ")
         + escape(", ".join(f"{tag} {size:,} B" for tag, size in each.resting.items()))
@@ -107,6 +112,23 @@ def function(name: str, words: str, found: Report | str) -> str:
     )
     sums = (total + memory).removeprefix("<br>")
     return f'{head}<p>{escape(found.mesh)}</p><table>{rows}</table><p class="sum">{sums}</p>'
+
+
+def rows_of(lines: Sequence[Line]) -> Iterator[str]:
+    """The lines, each function's under its first one: a function that another calls is compiled as a part of it."""
+    shown: tuple[str, int] | None = None
+    for line in lines:
+        head = head_of(line.source, line.number)
+        if head is not None and head != line.number and (line.source.name, head) != shown:
+            text = escape(line.source.line(head).strip())
+            yield f'<tr class="head"><td class="line">{head}</td><td><code>{text}</code></td></tr>'
+            shown = line.source.name, head
+        yield row(line)
+
+
+def head_of(source: Source, number: int) -> int | None:
+    """The line at which the function of a line begins."""
+    return next((above for above in range(number, 0, -1) if source.line(above).startswith("fn ")), None)
 
 
 def row(line: Line) -> str:

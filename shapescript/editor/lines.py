@@ -72,11 +72,11 @@ def line_facts(analysis: Analysis, line: int) -> list[str]:
     if found is None:
         return []
     parts = []
-    if found.places:
-        parts.append("on each device:\n" + "\n".join(f"- `{place}`" for place in found.places))
     if found.sends:
         total = f"sends {found.bytes:,} bytes per step between the devices:"
         parts.append(total + "\n" + "\n".join(f"- `{each}`" for each in found.sends))
+    if found.places:
+        parts.append("on each device:\n" + "\n".join(f"- `{place}`" for place in found.places))
     return parts
 
 
