@@ -308,3 +308,40 @@ def test_the_memory_of_twelve_equal_blocks_falls_to_a_third_and_two_blocks() -> 
     assert whole >= 4 * 12 * block
     # sharded: a third of four, the whole block in use and the next, its whole gradient, and the batch's values
     assert sharded <= 4 * 12 * block / 3 + 4 * block + 12 * 4 * rows
+
+
+EXTERN = """devices {devices}
+
+dim D = 4
+
+data Digit:
+    img: [D] f32
+
+extern fn turned(img: [b D] f32) -> [b D] f32 = "torch.neg"
+
+fn crop(batch: [b] Digit) -> [b D] f32:
+    return exp(turned(exp(batch.img)))
+
+fn plain(batch: [b] Digit) -> [] f32:
+    return sum(exp(batch.img), over=[b D])
+"""
+
+
+@pytest.mark.parametrize("where", ["cuda[0]", "cuda[0 1 2]"])
+def test_what_is_recorded_on_a_gpu_is_said_without_one(
+    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("shapescript._cuda", reason="built without nvcc")
+    monkeypatch.delenv("SHAPESCRIPT_EXECUTOR", raising=False)
+    (tmp_path / "k.ss").write_text(EXTERN.format(devices=where))
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", "k.ss"]) == 0
+    crop, plain = capsys.readouterr().out.split("\n\n")[1:]
+    assert "  on the GPU: recorded in parts, around extern (k.ss:11), anew for each size of a batch: Python" in crop
+    assert "  on the GPU: recorded whole\n" in plain
+    assert main(["plan", "--html", "k.html", "k.ss"]) == 0
+    assert (tmp_path / "k.html").read_text().count("on the GPU: recorded in parts, around extern (k.ss:11)") == 1
+    monkeypatch.setenv("SHAPESCRIPT_EXECUTOR", "reference")
+    capsys.readouterr()
+    assert main(["plan", "k.ss"]) == 0
+    assert "recorded" not in capsys.readouterr().out

@@ -14,9 +14,13 @@ from test_registry import CASES, COUNTS, build
 
 pytest.importorskip("shapescript._executor")
 
+from shapescript.controller.datasets import permutation  # noqa: E402
 from shapescript.devices.captured.executor import CapturedExecutor  # noqa: E402
 from shapescript.devices.captured.hang import Hang  # noqa: E402
+from shapescript.devices.captured.runner import CapturedRunner, Recorder  # noqa: E402
+from shapescript.devices.captured.shown import ShownScalar  # noqa: E402
 from shapescript.devices.random_key import RandomKey  # noqa: E402
+from shapescript.devices.reference.executor import Executor  # noqa: E402
 from shapescript.devices.runner import Border, LocalRunner  # noqa: E402
 from shapescript.diagnostics.diagnostic import ProgramError  # noqa: E402
 from shapescript.ir.builder import Builder  # noqa: E402
@@ -206,6 +210,103 @@ def test_a_step_that_never_ends_is_noticed() -> None:
     executor.run([x])
     with pytest.raises(Hang, match="hasn't finished a step for 0.05 s"):
         executor.finish()
+
+
+def test_two_models_that_one_function_trains_in_turn_keep_their_own_numbers() -> None:
+    text = next(each for each in TEXTS if each.name == "mlp")
+    found: list[list[torch.Tensor]] = []
+    for place in (CapturedPlace(), None):
+        program = Program(text.program)
+        if place is not None:
+            program.domain.specialiser.make_runner = place.runner
+        random = torch.Generator().manual_seed(3)
+        models = [program.call("make"), program.call("make")]
+        states = [program.call("optimizer", m) for m in models]
+        for turn in (0, 1, 0, 0, 1):
+            program.call("step", models[turn], states[turn], text.batch(5, random))
+        found.append([each for m in models for each in tensors(m).values()])
+    for got, wanted in zip(*found, strict=True):
+        assert torch.allclose(got, wanted, rtol=1e-9, atol=1e-10)
+
+
+def test_inputs_that_change_places_are_read_before_they_are_written() -> None:
+    graph = Graph(sizes={"n": 4})
+    b = Builder(graph)
+    x, y = graph.input("x", (N,), F64), graph.input("y", (N,), F64)
+    graph.outputs = [b.multiply(x, 2.0), b.multiply(y, 3.0)]
+    executor = captured(graph, replaces={0: 0, 1: 1})
+    x_now, y_now = torch.ones(4).double(), torch.full((4,), 10.0).double()
+    for _ in range(3):
+        x_now, y_now = executor.run([x_now, y_now], given_up=[0, 1])
+    assert (x_now[0], y_now[0]) == (8, 270)
+    x_now, y_now = executor.run([y_now, x_now], given_up=[0, 1])
+    assert (x_now[0], y_now[0]) == (540, 24)
+
+
+def test_a_batch_within_a_merged_axis_is_padded_and_cut_there() -> None:
+    """The rows of an axis (n b) stand apart from one another."""
+    graph = Graph(sizes={"n": 3})
+    b = Builder(graph)
+    batch, n = Axis.named("b", batch=True), Axis.named("n")
+    merged = Axis(None, n.size * batch.size, (n, batch))
+    given = graph.input("x", (merged,), F64)
+    opened = b.emit("rearrange", b.exp(given), axes=(n, batch))
+    graph.outputs = [b.emit("rearrange", b.square(opened), axes=(merged,)), b.sum(opened, over=(batch,))]
+    executor, reference = captured(graph), Executor(graph)
+    for count in (4, 4, 2, 4, 1):
+        x = torch.randn(3 * count, dtype=torch.float64)
+        for got, wanted in zip(executor.run([x], {"b": count}), reference.run([x], {"b": count}), strict=True):
+            assert close(got, wanted)
+    assert executor.describe() == "recorded whole" and len(executor._steps) == 1
+
+
+def test_an_epoch_of_a_dataset_needs_the_host_at_its_ends_only() -> None:
+    """The step takes the rows by an order in the device's memory, and moves its place and its call on by itself."""
+    text = next(each for each in TEXTS if each.name == "clip, dropout and accumulation")
+    program, wanted = Program(text.program), Program(text.program)
+    machine = ShimmedMachine()
+    recorder = Recorder(machine.device, machine)
+    made: list[CapturedRunner] = []
+
+    def runner(graph: Graph, border: Border) -> CapturedRunner:
+        made.append(recorder.runner(graph, border))
+        return made[-1]
+
+    program.domain.specialiser.make_runner = runner
+    columns = text.batch(30, torch.Generator().manual_seed(1))
+    states = [(each, each.call("make")) for each in (program, wanted)]
+    (own, other), n = ((each, m, each.call("optimizer", m)) for each, m in states), 4
+    tellings, given = [], []
+    for epoch in range(2):
+        order = permutation(30, epoch)
+        for begin in range(0, 30, n):
+            rows = recorder.rows(columns, order, begin, min(begin + n, 30))
+            given.extend(rows.values())
+            loss, norm = own[0].call("step", own[1], own[2], rows)  # type: ignore[misc]
+            numbers = torch.from_numpy(order[begin : begin + n])
+            batch = {name: column[numbers] for name, column in columns.items()}
+            good, good_norm = other[0].call("step", other[1], other[2], batch)  # type: ignore[misc]
+            assert close(loss, good, 1e-9) and close(norm, good_norm, 1e-9)
+        (step,) = [each.captured for each in made if each.captured.batches]
+        tellings.append(step.tellings)
+    # where an epoch begins and at its last, short batch, and no more
+    assert tellings == [2, 4]
+    assert all(rows._taken is None for rows in given), "rows were taken out beforehand"
+
+
+def test_losses_are_looked_at_late_and_in_any_order() -> None:
+    graph = Graph(sizes={"n": 4})
+    b = Builder(graph)
+    x = graph.input("x", (N,), F64)
+    with b.at(Span(Source("a.ss", "sum it\n"), 0, 3)):
+        graph.outputs = [b.sum(x, over=(N,)), b.exp(x)]
+    machine = ShimmedMachine()
+    runner = Recorder(machine.device, machine).runner(graph, Border(("value",), ("x",), {}))
+    sums = [runner.run([torch.full((4,), float(k)).double()], {}, None)[0] for k in range(150)]
+    assert all(isinstance(each, ShownScalar) and each.ready() for each in sums)
+    assert [float(each.fetch()) for each in reversed(sums)] == [4.0 * k for k in reversed(range(150))]
+    (twice,) = [runner.run([sums[3].tensor.expand(4)], {}, None)[0]]  # type: ignore[union-attr]
+    assert float(twice.fetch()) == 48.0
 
 
 def test_memory_that_is_full_names_the_device_and_the_largest_values(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,9 @@ from shapescript.controller.errors import Error
 from shapescript.controller.foresee import foresee
 from shapescript.controller.several_devices import laid_out
 from shapescript.devices.executors import UnknownExecutor, executor_name
+from shapescript.devices.runner import Border
 from shapescript.ir.graph import Graph, Node
+from shapescript.layout.masks import Unpadded
 from shapescript.layout.mesh import Mesh
 from shapescript.layout.report import Report, report
 from shapescript.placement.kinds import Placement
@@ -41,7 +43,8 @@ def costs(
         else:
             laid = laid_out(seen.graph, seen.border, mesh, splits, shard, devices.dims)
             calls = without_kernel(laid.graph) if devices.kind == "cpu" else ()
-            found[name] = replace(report(laid, seen.counts), without_kernel=calls)
+            recorded = recording(seen.graph, seen.border, devices) if devices.kind == "cuda" else ""
+            found[name] = replace(report(laid, seen.counts), without_kernel=calls, recorded=recorded)
     return found
 
 
@@ -60,3 +63,21 @@ def without_kernel(graph: Graph) -> list[Node]:
 
     nodes = [node for called in lower(graph, combines=True).calls.values() for node in called.nodes]
     return [node for node in nodes if node.name not in (*COLLECTIVES, "extern")]
+
+
+def recording(graph: Graph, border: Border, devices: DevicesInfo) -> str:
+    """What of a graph becomes a CUDA graph; nothing where another executor runs it, or its module wasn't built."""
+    try:
+        if executor_name(torch.device("cuda")) != "captured":
+            return ""
+    except UnknownExecutor as error:
+        raise Error(str(error)) from None
+    from shapescript.devices.captured.executor import foreseen
+
+    if devices.count == 1:
+        return foreseen(graph, None, None)
+    how = Mesh(devices.mesh), devices.split, devices.shard_params, devices.dims
+    try:
+        return foreseen(graph, laid_out(graph, border, *how, padded=True), None)
+    except Unpadded as problem:
+        return foreseen(graph, laid_out(graph, border, *how), str(problem))

@@ -74,7 +74,8 @@ class Memory:
 class Report:
     """All of it; `pending` are results that stay partial until someone looks.
 
-    `without_kernel` are operations that the devices' executor leaves to torch. One device sends nothing, and all lies
+    `without_kernel` are operations that the devices' executor leaves to torch; `recorded` says what of a step becomes a
+    CUDA graph. One device sends nothing, and all lies
     there.
     """
 
@@ -86,6 +87,7 @@ class Report:
     mesh: str
     pending: list[Node]
     without_kernel: Sequence[Node] = ()
+    recorded: str = ""
 
     @property
     def alone(self) -> bool:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import astuple, replace
 from functools import cache
+from importlib import import_module
 
 import torch
 
@@ -40,6 +41,7 @@ from shapescript.layout.lay_out import lay_out
 from shapescript.layout.masks import Unpadded
 from shapescript.layout.mesh import Mesh
 from shapescript.layout.policy import batch_atoms, policy_for
+from shapescript.layout.report import show_calls
 from shapescript.layout.words import first, here, leaves_of, own, room
 from shapescript.types.axes import Axis, show_axes
 
@@ -391,7 +393,7 @@ class CapturedExecutor:
         """How the graph runs, for `plan`."""
         if self.reason is not None:
             return f"not recorded: {self.reason}"
-        return description(self.counted, self.lowered, self.unpadded)
+        return described(between(self.counted, self.lowered), self.unpadded)
 
     unpadded: str | None = None
     hung = False
@@ -437,11 +439,30 @@ def tensor_of(value: torch.Tensor | DatasetRows) -> torch.Tensor:
     return value if isinstance(value, torch.Tensor) else value.fetch()
 
 
-def description(counted: CountedGraph, lowered: Lowered, unpadded: str | None) -> str:
+def between(counted: CountedGraph, lowered: Lowered) -> list[Node]:
+    """The nodes that can't be recorded, and stand between two recordings."""
+    return [node for each in lowered.instructions if not recordable(each, counted) for node in each.nodes]
+
+
+def described(apart: Sequence[Node], unpadded: str | None) -> str:
     """How a graph is recorded: whole, or in parts, and whether one recording serves every batch."""
-    apart = sorted({node.name for each in lowered.instructions if not recordable(each, counted) for node in each.nodes})
-    text = f"recorded in parts, around {', '.join(apart)}" if apart else "recorded whole"
+    text = f"recorded in parts, around {show_calls(apart)}" if apart else "recorded whole"
     return text if unpadded is None else f"{text}, anew for each size of a batch: {unpadded}"
+
+
+def foreseen(graph: Graph, laid: LaidGraph | None, unpadded: str | None) -> str:
+    """How a graph will be recorded, which needs no GPU; `laid` is the graph over several devices, and why it isn't
+    padded is `unpadded`."""
+    batches: tuple[str, ...] = ()
+    if laid is None:
+        alone, batches, unpadded = padded(graph)
+        graph = graph if alone is None else alone.graph
+    else:
+        graph = laid.graph
+        batches = tuple(part.atom for part in laid.parts if part.batch) if laid.padded else ()
+    counted = with_counts(graph, batches)
+    kernels = kernel_names(import_module("shapescript._cuda").tile_ops())
+    return described(between(counted, lower(counted.graph, kernels=kernels)), unpadded)
 
 
 def _words(node: Node, value: int, bound: int) -> str:
