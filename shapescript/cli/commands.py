@@ -7,6 +7,8 @@ import gc
 import os
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,12 +109,9 @@ def run_main(session: Session, values: dict[str, object], count: bool = False) -
     """Runs a checked program's `main`; `count`: says afterwards what was specialised."""
     launcher = begun_workers(session)
     try:
-        gc.disable()  # what is imported stays: there is nothing to collect
-        from shapescript.controller.errors import Error
-        from shapescript.controller.run import run_program
-
-        gc.freeze()
-        gc.enable()
+        with modules_kept():
+            from shapescript.controller.errors import Error
+            from shapescript.controller.run import run_program
         try:
             specialised = run_program(
                 session.typed, session.placed.kinds, values, session.seed, session.path, launcher=launcher
@@ -122,6 +121,7 @@ def run_main(session: Session, values: dict[str, object], count: bool = False) -
             print(f"error: {error}", file=sys.stderr)
             return 1
     finally:
+        gc.unfreeze()
         if launcher is not None:
             launcher.end()
     if count:
@@ -131,10 +131,21 @@ def run_main(session: Session, values: dict[str, object], count: bool = False) -
     return 0
 
 
+@contextmanager
+def modules_kept() -> Iterator[None]:
+    """For imports: what they make stays, so that nothing of it is looked through for garbage, neither now nor later."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def begun_workers(session: Session) -> ForkServer | None:
     """What several devices' workers come from, begun before this process loads torch, so that both do side by side."""
     devices = session.typed.devices
-    if devices is None or devices.kind != "cpu" or devices.count == 1:
+    if devices is None or devices.count == 1:
         return None
     from shapescript.devices.workers.launching import begun_ahead
 
