@@ -13,6 +13,7 @@ import torch
 
 from shapescript.controller.errors import DeviceError, Error
 from shapescript.controller.placing import OneDevice, Place
+from shapescript.devices.executors import UnknownExecutor, executor_name
 from shapescript.devices.workers.launching import Launcher
 from shapescript.types.typed import DevicesInfo
 
@@ -69,8 +70,26 @@ def place_of(devices: DevicesInfo | None, folder: Path, launcher: Launcher | Non
     from shapescript.layout.mesh import Mesh
 
     names = [f"{devices.kind}[{number}]" for number in devices.numbers]
+    padded = devices.kind == "cuda" and recorded(devices)
     try:
         pool = WorkerPool(names, mesh=Mesh(devices.mesh), folder=str(folder), launcher=launcher)
     except UnknownDeadline as error:
         raise DeviceError(str(error)) from None
-    return SeveralDevices(pool, devices.split, devices.shard_params, devices.dims)
+    return SeveralDevices(pool, devices.split, devices.shard_params, devices.dims, padded)
+
+
+def recorded(devices: DevicesInfo) -> bool:
+    """Whether the workers of several GPUs record what they run; each has a GPU, and this process none.
+
+    Raises:
+        DeviceError: the module by which they speak to one another isn't there.
+    """
+    from shapescript.devices.captured.machine import has_kernels
+
+    if not has_kernels():
+        text = f"`devices {devices}` needs the module for NVIDIA GPUs, which wasn't built: there was no nvcc when"
+        raise DeviceError(f"{text} ShapeScript was installed; `shapescript doctor` says what is missing")
+    try:
+        return executor_name(torch.device("cuda")) == "captured"
+    except UnknownExecutor as error:
+        raise DeviceError(str(error)) from None

@@ -34,6 +34,10 @@ class Held(ABC):
     def fetch(self) -> torch.Tensor:
         """The whole value, on the CPU; waits for it, and raises what kept it from being computed."""
 
+    def here(self) -> torch.Tensor:
+        """The same where the controller's own tensors are."""
+        return self.fetch()
+
 
 Somewhere: TypeAlias = torch.Tensor | Held
 """A tensor of this process, or one that is held elsewhere."""

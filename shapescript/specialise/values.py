@@ -37,7 +37,7 @@ class DeviceTensor:
     @property
     def data(self) -> torch.Tensor:
         """The numbers, which are waited for where they lie with workers."""
-        return self.held if isinstance(self.held, torch.Tensor) else self.held.fetch()
+        return self.held if isinstance(self.held, torch.Tensor) else self.held.here()
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -54,3 +54,8 @@ class ShownScalar(Held):
         self.keep()
         assert self._value is not None
         return self._value.clone()
+
+    def here(self) -> torch.Tensor:
+        """The number on the device; waits, so that what went wrong is said before someone goes on with it."""
+        self.keep()
+        return self.tensor
