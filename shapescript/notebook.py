@@ -227,6 +227,17 @@ def options_of(line: str) -> argparse.Namespace:
     return known
 
 
+def called_function(trace: TracebackType | None) -> str | None:
+    """The function of a program that was running, if one was."""
+    while trace is not None:
+        caller = trace.tb_frame
+        if caller.f_code is Runtime.call.__code__:
+            info = caller.f_locals.get("info")
+            return info.name if info is not None else None
+        trace = trace.tb_next
+    return None
+
+
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext shapescript`."""
     import atexit
@@ -250,15 +261,22 @@ def load_ipython_extension(shell: Any) -> None:
     def words_alone(
         shell: Any, kind: type[BaseException], error: BaseException, trace: TracebackType, tb_offset: int | None = None
     ) -> list[str]:
-        """An error of a program as its words."""
-        text = str(error).strip("\n")
-        lines = [text if text.startswith("error") else f"error: {text}"]
+        """An error of a program as its words, and an interrupt of one as the place where Python called it."""
+        if isinstance(error, KeyboardInterrupt):
+            name = called_function(trace)
+            if name is None:  # it was Python's own code that was interrupted
+                lines = shell.InteractiveTB.structured_traceback(kind, error, trace, tb_offset=tb_offset)
+            else:
+                lines = [f"interrupted: `{name}` was running; updates that it had finished stay"]
+        else:
+            text = str(error).strip("\n")
+            lines = [text if text.startswith("error") else f"error: {text}"]
         shell._showtraceback(kind, error, lines)
         return lines
 
     shell.register_magic_function(cell_magic, "cell", "shapescript")
     shell.register_magic_function(line_magic, "line", "shapescript")
-    shell.set_custom_exc((Error,), words_alone)
+    shell.set_custom_exc((Error, KeyboardInterrupt), words_alone)
     shell.user_ns_hidden["_shapescript"] = notebook
     atexit.register(notebook.close)
 

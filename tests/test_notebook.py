@@ -132,21 +132,92 @@ def test_errors_are_the_checkers_words(tmp_path: Path) -> None:
     assert "not `plto`" in error(cells[9])
 
 
-def test_interrupt(tmp_path: Path) -> None:
-    endless = "%%shapescript\ndevices cpu\n\nfn forever(n: int):\n    while n > 0:\n        n = n + 1\n"
-    timer = "import os\nopen('pid', 'w').write(str(os.getpid()))"
+TRAINING = """%%shapescript
+fn forever(mut m: Net, mut opt: SGD[Net], batch: [b] Point):
+    n = 0
+    while n >= 0:
+        if n < 1:
+            print("training")
+        l = step(mut m, mut opt, batch)
+        n = n + 1
+"""
+PREPARE = """import os, shapescript, torch
+m = Net(seed=0); opt = shapescript.sgd(m, lr=0.1)
+batch = Point(x=torch.ones(10, 4), c=torch.arange(10) % 3)
+step(m, opt, batch)
+with open("pid", "w") as file:
+    file.write(str(os.getpid()))
+"""
+BEGIN = "open('begun', 'w').close()\n"
 
-    def interrupt() -> None:
+
+def when_begun(folder: Path, act: Any) -> threading.Thread:
+    """Does something a moment after a cell has begun, with the kernel's process."""
+
+    def wait() -> None:
         for _ in range(600):
-            if (tmp_path / "pid").exists() and (tmp_path / "begun").exists():
+            if (folder / "begun").exists():
                 time.sleep(1)
-                os.kill(int((tmp_path / "pid").read_text()), signal.SIGINT)
+                act(int((folder / "pid").read_text()))
                 return
             time.sleep(0.1)
 
-    thread = threading.Thread(target=interrupt)
+    thread = threading.Thread(target=wait)
     thread.start()
-    cells = run(tmp_path, LOAD, timer, endless, "open('begun', 'w').close()\nforever(1)", "print('on')")
+    return thread
+
+
+def test_interrupt_on_several_devices(tmp_path: Path) -> None:
+    """As a notebook interrupts: the kernel's whole group of processes gets the signal."""
+    thread = when_begun(tmp_path, lambda pid: os.killpg(os.getpgid(pid), signal.SIGINT))
+    cells = run(
+        tmp_path,
+        LOAD,
+        MODEL.format(devices="[0 1]"),
+        STEP + TRAINING.partition("\n")[2],
+        PREPARE,
+        f"{BEGIN}forever(m, opt, batch)",
+        "before = opt.steps; step(m, opt, batch); print(before > 1, opt.steps == before + 1)",
+        "def own():\n    raise KeyboardInterrupt\nown()",
+    )
     thread.join()
-    assert "KeyboardInterrupt" in "".join(out.get("ename", "") for out in cells[3].outputs)
+    assert error(cells[4]) == "interrupted: `forever` was running; updates that it had finished stay"
+    assert printed(cells[5]) == "True True\n", "the workers go on, and what was trained is there"
+    assert "own()" in error(cells[6]), "Python's own code is shown as ever"
+
+
+def test_a_kernel_that_is_killed_leaves_no_worker(tmp_path: Path) -> None:
+    thread = when_begun(tmp_path, lambda pid: os.kill(pid, signal.SIGKILL))
+    listed = (
+        f"{WORKERS}\nwith open('workers', 'w') as file:\n    for child in psutil.Process().children(recursive=True):\n"
+    )
+    listed = "import psutil\n" + listed + "        file.write(f'{child.pid}\\n')\n"
+    with pytest.raises(nbclient.exceptions.DeadKernelError):
+        run(
+            tmp_path,
+            LOAD,
+            MODEL.format(devices="[0 1]"),
+            STEP + TRAINING.partition("\n")[2],
+            PREPARE,
+            listed,
+            f"{BEGIN}forever(m, opt, batch)",
+        )
+    thread.join()
+    workers = [int(pid) for pid in (tmp_path / "workers").read_text().split()]
+    assert len(workers) >= 2
+    for _ in range(100):
+        left = [pid for pid in workers if alive(pid, tmp_path)]
+        if not left:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"workers {left} were left")
+
+
+def test_interrupt(tmp_path: Path) -> None:
+    endless = "%%shapescript\ndevices cpu\n\nfn forever(n: int):\n    while n > 0:\n        n = n + 1\n"
+    prepare = "import os\nopen('pid', 'w').write(str(os.getpid()))"
+    thread = when_begun(tmp_path, lambda pid: os.kill(pid, signal.SIGINT))
+    cells = run(tmp_path, LOAD, prepare, endless, f"{BEGIN}forever(1)", "print('on')")
+    thread.join()
+    assert error(cells[3]) == "interrupted: `forever` was running; updates that it had finished stay"
     assert printed(cells[4]) == "on\n"
