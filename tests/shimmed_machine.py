@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from shimmed_cuda import shimmed
 
+from shapescript.devices.captured.kept import Kept
 from shapescript.devices.captured.machine import Work
 
 
@@ -37,6 +38,7 @@ class ShimmedMachine:
         self.kernels = WithGrid(shimmed())
         self.device, self.name = torch.device("cpu"), name
         self.threads, self.blocks = threads, blocks
+        self.kept, self.hung = Kept(), False
         self.recording: list[Work] | None = None
         self.events: list[str] = []
 

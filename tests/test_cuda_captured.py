@@ -5,6 +5,9 @@ Each case runs three times: as it comes, recorded and replayed, and replayed wit
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from layout_programs import TEXTS, Text
@@ -17,6 +20,7 @@ pytest.importorskip("shapescript._executor")
 from shapescript.controller.datasets import permutation  # noqa: E402
 from shapescript.devices.captured.executor import CapturedExecutor  # noqa: E402
 from shapescript.devices.captured.hang import Hang  # noqa: E402
+from shapescript.devices.captured.kept import Kept  # noqa: E402
 from shapescript.devices.captured.runner import CapturedRunner, Recorder  # noqa: E402
 from shapescript.devices.captured.shown import ShownScalar  # noqa: E402
 from shapescript.devices.random_key import RandomKey  # noqa: E402
@@ -192,6 +196,45 @@ def test_recordings_are_kept_for_a_few_widths_only() -> None:
     for b in range(1, 9):
         executor.run([torch.randn(b, 4, dtype=torch.float64)], {"b": b})
     assert len(executor._steps) <= 4
+
+
+def test_recordings_of_all_graphs_together_are_bounded() -> None:
+    machine = ShimmedMachine()
+    machine.kept = Kept(3)
+    x = torch.zeros(4, dtype=torch.float64)
+    executors = []
+    for number in range(7):
+        graph = Graph(sizes={"n": 4})
+        b = Builder(graph)
+        graph.outputs = [b.add(graph.input("x", (N,), F64), float(number))]
+        executors.append(CapturedExecutor(graph, "cpu", machine=machine))
+        for _ in range(3):
+            executors[0].run([x])
+            assert float(executors[-1].run([x])[0][0]) == number
+    assert len(machine.kept) == 3 and [len(each._steps) for each in executors] == [1, 0, 0, 0, 0, 1, 1]
+    assert machine.events.count("close") == 4
+    assert [float(each.run([x])[0][0]) for each in executors] == list(range(7))
+    executors[-1].run([x])  # recorded now
+    made, before = weakref.ref(executors.pop()), machine.events.count("close")
+    gc.collect()
+    assert made() is None and machine.events.count("close") == before + 1
+
+
+def test_what_cuda_refuses_to_record_runs_as_it_comes() -> None:
+    graph = Graph(sizes={"n": 4})
+    b = Builder(graph)
+    graph.outputs = [b.exp(graph.input("x", (N,), F64))]
+    executor = captured(graph)
+
+    def refused(work: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    executor.machine.record = refused  # type: ignore[assignment, method-assign]
+    x = torch.ones(4, dtype=torch.float64)
+    executor.run([x])
+    with pytest.warns(UserWarning, match="without a CUDA graph, slower: operation not permitted when"):
+        executor.run([x])
+    assert close(executor.run([2 * x])[0], (2 * x).exp()) and executor.finished_steps() == 3
 
 
 def test_a_step_that_never_ends_is_noticed() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import time
+import weakref
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import astuple, replace
 from functools import cache
@@ -78,7 +79,7 @@ class CapturedExecutor:
         self.batches = tuple(batches)
         self.laid: LaidGraph | None = None
         self._reference: Executor | None = None
-        self._steps: dict[Hashable, Step] = {}
+        self._steps: dict[tuple[Hashable, Hashable], Step] = {}
         self._most: dict[str, int] = {}
         self._runs = {recorded: Run({}, self.device, RandomKey(), 0, transport) for recorded in (True, False)}
         self._versions: dict[Hashable, int] = {}
@@ -90,6 +91,8 @@ class CapturedExecutor:
             graph = graph if self.laid is None else self.laid.graph
         self.counted = with_counts(graph, self.batches)
         self.lowered = lower(self.counted.graph, self.replaces, self.kernels)
+        # when nobody has it any more, or the process ends: while CUDA is still there
+        self._end = weakref.finalize(self, close_steps, self._steps, self.machine)
 
     # --- running
 
@@ -163,9 +166,10 @@ class CapturedExecutor:
         if step is None:
             self._look_at_cuts(known)
             if self.laid is not None or self.transport is not None and self.batches:
-                self._let_go(lambda kept: kept != widths)  # a batch's room only grows: the others are of no use
+                for old in [each for each in self._steps if each[0] != widths]:
+                    self.let_go(old)  # a batch's room only grows: it is of no use any more
             while len(self._steps) >= MOST_STEPS:
-                self._close(next(iter(self._steps)))
+                self.let_go(next(iter(self._steps)))
             try:
                 step = Step(
                     self.machine,
@@ -180,19 +184,17 @@ class CapturedExecutor:
             except torch.OutOfMemoryError as error:
                 raise self._full(known) from error
         self._steps[asked] = step
+        self.machine.kept.use(self, asked)
         return step
 
-    def _let_go(self, stale: Callable[[object], bool]) -> None:
-        for asked in list(self._steps):
-            assert isinstance(asked, tuple)
-            if stale(asked[0]):
-                self._close(asked)
-
-    def _close(self, asked: Hashable) -> None:
-        """Frees a step's recordings, whose runs are finished first."""
-        self.wait()
-        self.check()
-        self._steps.pop(asked).close()
+    def let_go(self, name: Hashable) -> None:
+        """Frees the recordings of a step, whose runs are finished first."""
+        assert isinstance(name, tuple)
+        if name in self._steps:
+            self.wait()
+            self.check()
+            self._steps.pop(name).close()
+            self.machine.kept.forget(self, name)
 
     def _full(self, known: Mapping[str, int]) -> Exception:
         """What is said where the device has no room: the largest values, and the line of the largest."""
@@ -376,7 +378,7 @@ class CapturedExecutor:
             if finished != before:
                 before, since = finished, now
             elif now - since > self.longest_step:
-                self.hung = True
+                self.machine.hung = True
                 raise Hang(f"`{self.machine.name}` hasn't finished a step for {self.longest_step:g} s")
             if now - since > SPIN:
                 if self.transport is not None:
@@ -396,15 +398,22 @@ class CapturedExecutor:
         return described(between(self.counted, self.lowered), self.unpadded)
 
     unpadded: str | None = None
-    hung = False
 
     def close(self) -> None:
         """Frees all recordings; where the device hangs, they go with the process."""
-        if not self.hung:
+        if not self.machine.hung:
             self.wait()
-            for step in self._steps.values():
-                step.close()
-            self._steps.clear()
+        for name in self._steps:
+            self.machine.kept.forget(self, name)
+        close_steps(self._steps, self.machine)
+
+
+def close_steps(steps: dict[tuple[Hashable, Hashable], Step], machine: Machine) -> None:
+    """Frees recordings; those of a device that hangs can't be."""
+    if not machine.hung:
+        for step in steps.values():
+            step.close()
+    steps.clear()
 
 
 def padded(graph: Graph) -> tuple[LaidGraph | None, tuple[str, ...], str | None]:

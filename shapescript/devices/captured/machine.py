@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import torch
 
+from shapescript.devices.captured.kept import Kept
+
 Work = Callable[[], None]
 
 
@@ -27,11 +29,16 @@ class Recording(Protocol):
 
 
 class Machine(Protocol):
-    """A device with a stream. `kernels` is the module with the kernels, `name` what the program calls the device."""
+    """A device with a stream. `kernels` is the module with the kernels, `name` what the program calls the device.
+
+    `kept` are its recordings; `hung`: it doesn't finish what it was given, and can't be waited for any more.
+    """
 
     kernels: Any
     device: torch.device
     name: str
+    kept: Kept
+    hung: bool
 
     def grid(self) -> Any:
         """Threads, blocks and stream of a launch."""
@@ -52,6 +59,12 @@ class Machine(Protocol):
 def has_kernels() -> bool:
     """Whether the module with the kernels for GPUs was built."""
     return find_spec("shapescript._cuda") is not None and find_spec("shapescript._executor") is not None
+
+
+def in_full_f32() -> None:
+    """Products and convolutions of f32 are made in f32, without TF32: torch's default for convolutions is another."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
 
 
 class CudaRecording:
@@ -75,9 +88,9 @@ class CudaMachine:
     THREADS = 256
 
     def __init__(self, device: torch.device, name: str = "") -> None:
-        self.name = name or str(device)
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        self.name = name or str(device).replace(":", "[") + "]"
+        self.kept, self.hung = Kept(), False
+        in_full_f32()
         self.kernels = import_module("shapescript._cuda")
         self.device = device
         self._blocks = 4 * torch.cuda.get_device_properties(device).multi_processor_count
@@ -97,6 +110,7 @@ class CudaMachine:
         """By a capture that other threads don't disturb."""
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
+        in_full_f32()  # Python code of the program may have set it otherwise since
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(self.device):
             self.synchronize()

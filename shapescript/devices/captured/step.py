@@ -8,6 +8,7 @@ The first run does everything as it comes, so that nothing is initialised while 
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -339,13 +340,24 @@ class Step:
             self._end()
             return
         if self._parts is None:
-            self._parts = self._recorded()
+            self._parts = self._recorded_or_not()
         for part in self._parts:
             if isinstance(part, Item):
                 assert part.work is not None
                 self.machine.do(part.work)
             else:
                 part.replay()
+
+    def _recorded_or_not(self) -> list[Item | Recording]:
+        """The recordings; where CUDA doesn't allow one, the works, to be done as they come."""
+        try:
+            return self._recorded()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as problem:
+            text = str(problem).partition("\n")[0]
+            warnings.warn(f"a step can't be recorded, and runs without a CUDA graph, slower: {text}", stacklevel=2)
+            return [*self.items, Item(set(), set(), [], self._end)]
 
     def _recorded(self) -> list[Item | Recording]:
         parts: list[Item | Recording] = []
