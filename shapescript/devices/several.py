@@ -8,6 +8,7 @@ wants is fetched and put anew. Outputs stay with the workers.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -21,6 +22,14 @@ from shapescript.layout.laid import LaidGraph
 MOST_KNOWN = 8
 
 
+@dataclass
+class Wanted:
+    """How the graph wants an input to lie, and what was last met that is the same."""
+
+    lie: Lie
+    met: Lie | None = None
+
+
 class SeveralRunner:
     """A graph with a pool's workers, ready to run."""
 
@@ -28,7 +37,7 @@ class SeveralRunner:
         self.laid = laid
         self.pool = pool
         self.plan = pool.load(laid, place_of(laid))
-        self._known: dict[tuple[tuple[str, int], ...], list[Lie]] = {}
+        self._known: dict[tuple[tuple[str, int], ...], list[Wanted]] = {}
 
     def run(
         self,
@@ -40,20 +49,26 @@ class SeveralRunner:
         """The outputs, which are being computed."""
         if len(inputs) != len(self.laid.inputs):
             raise ValueError(f"the graph has {len(self.laid.inputs)} inputs, and {len(inputs)} are given")
-        lies = self._lies(counts or {})
-        placed = [self._placed(number, each, lies[number]) for number, each in enumerate(inputs)]
+        wanted = self._wanted(counts or {})
+        placed = [
+            # a step's inputs lie as the last one's did
+            each
+            if isinstance(each, WorkerValue) and each.lie is place.met and each.pool is self.pool
+            else self._placed(number, each, place)
+            for number, (each, place) in enumerate(zip(inputs, wanted, strict=True))
+        ]
         # what was put anew for this run is nobody else's either, but isn't written to again
         given = [number for number in given_up if placed[number] is inputs[number]]
         return self.pool.run(self.plan, placed, counts, key, given)
 
-    def _lies(self, counts: Mapping[str, int]) -> list[Lie]:
+    def _wanted(self, counts: Mapping[str, int]) -> list[Wanted]:
         """How the graph wants its inputs for some counts, kept for the last few of them."""
         asked = tuple(counts.items())
         found = self._known.pop(asked, None)
         if found is None:
             sizes = {**self.laid.graph.sizes, **counts}
             found = [
-                Lie.of_axes(node.axes, sizes, layout, self.pool.mesh)
+                Wanted(Lie.of_axes(node.axes, sizes, layout, self.pool.mesh))
                 for node, layout in zip(self.laid.logical_inputs, self.laid.inputs, strict=True)
             ]
         self._known[asked] = found
@@ -61,9 +76,11 @@ class SeveralRunner:
             del self._known[next(iter(self._known))]
         return found
 
-    def _placed(self, number: int, given: Somewhere, lie: Lie) -> WorkerValue:
+    def _placed(self, number: int, given: Somewhere, place: Wanted) -> WorkerValue:
         """An input where the graph wants it."""
+        lie = place.lie
         if isinstance(given, WorkerValue) and given.pool is self.pool and given.lie.same_as(lie):
+            place.met = given.lie
             return given
         tensor = given if isinstance(given, torch.Tensor) else given.fetch()
         if tuple(tensor.shape) != lie.shape:

@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 import torch
@@ -72,7 +72,7 @@ class PlanFacts:
 
     laid: LaidGraph
     place: str | None
-    outputs: dict[tuple[tuple[str, int], ...], list[Lie]]
+    outputs: dict[tuple[tuple[str, int], ...], list[tuple[Lie, torch.dtype, int | None]]]
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,7 @@ class DatasetFacts:
     dtypes: tuple[torch.dtype, ...]
     rows: tuple[tuple[int, ...], ...]
     columns: Mapping[str, torch.Tensor]
+    lies: dict[tuple[int, int], list[Lie]] = field(default_factory=dict)
 
 
 class WorkerPool:
@@ -163,7 +164,7 @@ class WorkerPool:
         key = key or RandomKey()
         with self._lock:
             facts = self._plans[plan]
-            outputs = self._output_lies(facts, counts)
+            outputs = self._outputs(facts, counts)
             # the last one stays, to be named when a worker fails between two
             while len(self._running) > 1 and self.has_finished(self._running[0].command):
                 self._running.popleft()
@@ -178,17 +179,13 @@ class WorkerPool:
             for place in given_up:
                 inputs[place].give_up()
             self._running.append(Running(command, plan, key.call))
-            made = []
-            scalars = 0
-            for place, (lie, node) in enumerate(zip(outputs, facts.laid.logical_outputs, strict=True)):
-                scalar = None
-                if not lie.leaves:
-                    scalar = scalars if scalars < MOST else None
-                    scalars += 1
-                made.append(self._value(first + place, lie, dtype_of(node.element), command, scalar))
-            return made
+            return [
+                WorkerValue(self, number, lie, dtype, command, scalar, self._dropped)
+                for number, (lie, dtype, scalar) in enumerate(outputs, first)
+            ]
 
-    def _output_lies(self, facts: PlanFacts, counts: Mapping[str, int]) -> list[Lie]:
+    def _outputs(self, facts: PlanFacts, counts: Mapping[str, int]) -> list[tuple[Lie, torch.dtype, int | None]]:
+        """How each output lies for some counts, its dtype, and which of the run's scalars it is."""
         asked = tuple(counts.items())
         found = facts.outputs.get(asked)
         if found is None:
@@ -196,10 +193,13 @@ class WorkerPool:
             sizes = {**laid.graph.sizes, **counts}
             if len(facts.outputs) >= MOST_COUNTS:
                 del facts.outputs[next(iter(facts.outputs))]
-            found = facts.outputs[asked] = [
-                Lie.of_axes(node.axes, sizes, layout, self.mesh)
-                for node, layout in zip(laid.logical_outputs, laid.outputs, strict=True)
-            ]
+            found = facts.outputs[asked] = []
+            scalars = 0
+            for node, layout in zip(laid.logical_outputs, laid.outputs, strict=True):
+                scalar = scalars if not node.axes and scalars < MOST else None
+                scalars += not node.axes
+                lie = Lie.of_axes(node.axes, sizes, layout, self.mesh)
+                found.append((lie, dtype_of(node.element), scalar))
         return found
 
     # --- values
@@ -334,14 +334,24 @@ class WorkerPool:
             at = self._stage(as_bytes(indices))
             at.number = self._post(TakeRows(dataset, first, at.start, len(indices), mesh_axis).pack())
             at.held = False
+            lies = self._row_lies(facts, len(indices), mesh_axis)
+            return {
+                name: self._value(first + place, lie, dtype, at.number, None)
+                for place, (name, lie, dtype) in enumerate(zip(facts.names, lies, facts.dtypes, strict=True))
+            }
+
+    def _row_lies(self, facts: DatasetFacts, count: int, mesh_axis: int) -> list[Lie]:
+        """How so many rows of a dataset's columns lie."""
+        found = facts.lies.get((count, mesh_axis))
+        if found is None:
             layout = tuple(
                 Split("rows", 0) if axis == mesh_axis else WHOLE_WORD for axis in range(len(self.mesh.sizes))
             )
-            made = {}
-            for place, (name, dtype, row) in enumerate(zip(facts.names, facts.dtypes, facts.rows, strict=True)):
-                lie = Lie.of_shape((len(indices), *row), layout, self.mesh)
-                made[name] = self._value(first + place, lie, dtype, at.number, None)
-            return made
+            if len(facts.lies) >= MOST_COUNTS:
+                facts.lies.clear()
+            found = [Lie.of_shape((count, *row), layout, self.mesh) for row in facts.rows]
+            facts.lies[count, mesh_axis] = found
+        return found
 
     # --- waiting and ending
 
