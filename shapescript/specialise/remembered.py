@@ -80,8 +80,8 @@ class Remembered:
         for at, (argument, known) in enumerate(zip(arguments, self.arguments, strict=True)):
             if not self._alike(at, argument, known):
                 return None
-        for owner, name, form in self._forms:
-            if not form.fits(owner[name]):
+        for slots, name, form in self._forms:
+            if not form.fits(slots[name]):
                 return None
         found: list[Somewhere] = []
         for at, owner, name in self._inputs:
