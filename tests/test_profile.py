@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,6 +112,30 @@ def test_every_device_is_told_of(
     assert "10 runs" in table and re.search(r"cpu\[0\]\s+cpu\[1\]", table)
     for kind in ("products", "elementwise", "optimizer", "waiting", "sending", BETWEEN):
         assert re.search(rf"^{kind} ", table, re.MULTILINE)
+
+
+@pytest.mark.parametrize("devices", ["cpu", "cpu[0 1]"])
+def test_ctrl_c_shows_what_was_recorded(devices: str, tmp_path: Path) -> None:
+    endless = PROGRAM.replace("    for batch in", "    for epoch in 0..1_000_000:\n      for batch in")
+    (tmp_path / "line.ss").write_text(endless.format(kind="SGD", made="sgd(m, lr=0.01)"))
+    (tmp_path / "rows.py").write_text(ROWS)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shapescript", "run", "--profile", "--devices", devices, "line.ss"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent), "SHAPESCRIPT_EXECUTOR": "native"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stdout is not None
+    for _ in range(20):
+        process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and errors.endswith("\ninterrupted\n")
+    assert "optimizer" in errors and "Traceback" not in errors
+    assert json.loads((tmp_path / "line.trace.json").read_text())["traceEvents"]
 
 
 PRODUCT, SUM = Work("a.ss:1", "y = x @ w", "product", "contract"), Work("a.ss:1", "y = x @ w", "sending", "all_reduce")

@@ -96,13 +96,14 @@ def run_profiled(session: Session, values: dict[str, object], count: bool) -> in
     from shapescript.devices.profile import recording
 
     with recording() as profile:
-        status = run_main(session, values, count)
-    sys.stdout.flush()
-    sys.stderr.write(profile.table())
-    path = Path(session.path).with_suffix(".trace.json").name
-    profile.write_trace(Path(path))
-    print(f"{path}: a trace of each run, for https://ui.perfetto.dev", file=sys.stderr)
-    return status
+        try:
+            return run_main(session, values, count)
+        finally:  # Ctrl-C is how a long training is looked at
+            sys.stdout.flush()
+            sys.stderr.write(profile.table())
+            path = Path(session.path).with_suffix(".trace.json").name
+            profile.write_trace(Path(path))
+            print(f"{path}: a trace of each run, for https://ui.perfetto.dev", file=sys.stderr)
 
 
 def run_main(session: Session, values: dict[str, object], count: bool = False) -> int:

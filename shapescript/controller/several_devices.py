@@ -17,7 +17,9 @@ from shapescript.devices.held import Somewhere
 from shapescript.devices.profile import Recorded, current_profile
 from shapescript.devices.runner import Border, Runner
 from shapescript.devices.several import SeveralRunner
+from shapescript.devices.workers.failure import PoolClosed, WorkerFailure
 from shapescript.devices.workers.pool import WorkerPool
+from shapescript.diagnostics.diagnostic import ProgramError
 from shapescript.ir.graph import Graph
 from shapescript.layout.laid import LaidGraph, Resting
 from shapescript.layout.lay_out import lay_out
@@ -80,16 +82,20 @@ class SeveralDevices:
         return found[1]
 
     def finish(self) -> None:
-        """Waits for the workers; a profile that is being recorded takes in what they have."""
+        """Waits for the workers."""
         self.pool.finish()
-        profile = current_profile()
-        if profile is not None:
-            told = zip(self.pool.devices, self.pool.ask("profile"), strict=True)
-            profile.include({device: each for device, each in told if isinstance(each, Recorded)})
 
     def close(self) -> None:
-        """Ends the workers."""
-        self.pool.close()
+        """Ends the workers; a profile that is being recorded takes in what they have, where none has failed."""
+        profile = current_profile()
+        try:
+            if profile is not None:
+                told = zip(self.pool.devices, self.pool.ask("profile"), strict=True)
+                profile.include({device: each for device, each in told if isinstance(each, Recorded)})
+        except (WorkerFailure, ProgramError, PoolClosed):
+            pass  # the run has told of it
+        finally:
+            self.pool.close()
 
 
 def laid_out(
