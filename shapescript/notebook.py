@@ -265,7 +265,7 @@ def load_ipython_extension(shell: Any) -> None:
         if isinstance(error, KeyboardInterrupt):
             name = called_function(trace)
             if name is None:  # it was Python's own code that was interrupted
-                lines = shell.InteractiveTB.structured_traceback(kind, error, trace, tb_offset=tb_offset)
+                lines: list[str] = shell.InteractiveTB.structured_traceback(kind, error, trace, tb_offset=tb_offset)
             else:
                 lines = [f"interrupted: `{name}` was running; updates that it had finished stay"]
         else:

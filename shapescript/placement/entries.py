@@ -32,7 +32,7 @@ def entry_functions(program: TypedProgram, kinds: Mapping[tree.Function, Placeme
         if not isinstance(info.node, tree.Function) or info.node not in kinds:
             continue
         called = within if kinds[info.node].kind is Kind.DEVICE else entered
-        for at in body_nodes(info.node):
+        for at in body_nodes(info):
             use = program.uses.get(at)
             if isinstance(use, (CallUse, FunctionUse)) and isinstance(use.function, tree.Function):
                 called.add(use.function)

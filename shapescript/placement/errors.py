@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from shapescript.diagnostics.diagnostic import Diagnostic, Label
 from shapescript.placement.extract import function_to_write
-from shapescript.placement.kinds import DIFFERENTIATING, Kind, Placement, body_nodes, called
+from shapescript.placement.kinds import DIFFERENTIATING, Kind, Placement, body_nodes, branches, calls_in
 from shapescript.source import Source, Span
 from shapescript.syntax import tree
 from shapescript.types.kinds import ModelList, Tensor
@@ -49,7 +49,7 @@ def choices_by_tensors(typed: TypedProgram, info: FunctionInfo, node: tree.Funct
         "while": "loop in the function that calls this one, or a known number of times",
         "assert": "assert it in the function that calls this one",
     }
-    for at in body_nodes(node):
+    for at in branches(info):
         if isinstance(at, (tree.If, tree.While, tree.Assert)) and isinstance(typed.types.get(at.test), Tensor):
             word = type(at).__name__.lower()
             yield Diagnostic(
@@ -68,7 +68,7 @@ def training_in_controller(
     typed: TypedProgram, info: FunctionInfo, node: tree.Function, placement: Placement
 ) -> Iterator[Diagnostic]:
     """`value_and_grad`, `grad` and `update` where the controller runs."""
-    found = [at for at in body_nodes(node) if isinstance(at, tree.Expr) and trains(typed, at)]
+    found = [at for at in body_nodes(info) if isinstance(at, tree.Expr) and trains(typed, at)]
     found.sort(key=lambda at: at.start)
     if not found:
         return
@@ -106,11 +106,10 @@ def not_differentiable(typed: TypedProgram, kinds: Kinds) -> Iterator[Diagnostic
     told: set[tree.Function] = set()
     for node in kinds:
         info = typed.function_of[node]
-        for at in body_nodes(node):
-            call = called(typed, at)
-            if call is None or not call[1] or call[0] not in kinds or kinds[call[0]].kind is not Kind.CONTROLLER:
+        for at, loss, differentiates in calls_in(typed, info):
+            if not differentiates or loss not in kinds or kinds[loss].kind is not Kind.CONTROLLER:
                 continue
-            leaf = call[0]
+            leaf = loss
             seen = {leaf}
             while (callee := kinds[leaf].callee) is not None and callee not in seen:
                 leaf = callee
@@ -119,7 +118,7 @@ def not_differentiable(typed: TypedProgram, kinds: Kinds) -> Iterator[Diagnostic
                 continue
             told.add(leaf)
             yield controller_error(
-                typed, kinds[leaf], leaf, call[0], Label(span_of(info.source, at), "differentiated here")
+                typed, kinds[leaf], leaf, loss, Label(span_of(info.source, at), "differentiated here")
             )
 
 
@@ -147,7 +146,7 @@ def controller_error(
 
 def shown_value(typed: TypedProgram, leaf: tree.Function, span: Span) -> tuple[str, str]:
     """What a print shows, as `show` takes it: a name and a tensor."""
-    for at in body_nodes(leaf):
+    for at in body_nodes(typed.function_of[leaf]):
         use = typed.uses.get(at)
         if isinstance(use, BuiltinUse) and (at.start, at.end) == (span.start, span.end):
             values = [*use.rest, *use.arguments.values()]
@@ -167,20 +166,16 @@ def differentiated(typed: TypedProgram, kinds: Kinds) -> dict[tree.Function, Lab
     found: dict[tree.Function, Label] = {}
     waiting: list[tuple[tree.Function, Label]] = []
     for node in kinds:
-        source = typed.function_of[node].source
-        for at in body_nodes(node):
-            call = called(typed, at)
-            if call is not None and call[1]:
-                waiting.append((call[0], Label(span_of(source, at), "differentiated here")))
+        info = typed.function_of[node]
+        for at, callee, differentiates in calls_in(typed, info):
+            if differentiates:
+                waiting.append((callee, Label(span_of(info.source, at), "differentiated here")))
     while waiting:
         node, label = waiting.pop()
         if node in found or node not in kinds:
             continue
         found[node] = label
-        for at in body_nodes(node):
-            call = called(typed, at)
-            if call is not None:
-                waiting.append((call[0], label))
+        waiting += [(callee, label) for _, callee, _ in calls_in(typed, typed.function_of[node])]
     return found
 
 
@@ -188,7 +183,7 @@ def long_loops(typed: TypedProgram, kinds: Kinds) -> Iterator[Diagnostic]:
     """Loops of too many rounds in what is differentiated, as each is unrolled there."""
     for node, label in differentiated(typed, kinds).items():
         info = typed.function_of[node]
-        for at in body_nodes(node):
+        for at in branches(info):
             rounds = rounds_of(typed, at.over) if isinstance(at, tree.For) else None
             if rounds is None or rounds <= MOST_ROUNDS or not isinstance(at, tree.For):
                 continue

@@ -10,9 +10,10 @@ be differentiated, that is an error of its own (`errors.py`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 from shapescript.source import Span
 from shapescript.syntax import tree
@@ -78,10 +79,37 @@ SCHEDULES = ("warmup_cosine", "warmup_linear", "cosine", "exponential", "steps")
 LOOKING = frozenset(("int", "float", "bool", "str", *SCHEDULES))
 
 
-def body_nodes(node: tree.Function) -> Iterator[tree.Node]:
+Found = TypeVar("Found")
+
+
+def remembered(info: FunctionInfo, key: Hashable, find: Callable[[], Found]) -> Found:
+    """What there is to know about a function's body, found out once for each body; nodes in it may have moved since."""
+    if key not in info.of_body:
+        info.of_body[key] = find()
+    found: Found = info.of_body[key]
+    return found
+
+
+def body_nodes(info: FunctionInfo) -> list[tree.Node]:
     """All nodes of a function's body, in the order of the text's grammar."""
-    for statement in node.body:
-        yield from statement.walk()
+    body = info.node.body if isinstance(info.node, tree.Function) else []
+    return remembered(info, "nodes", lambda: [node for statement in body for node in statement.walk()])
+
+
+def branches(info: FunctionInfo) -> list[tree.If | tree.While | tree.Assert | tree.For]:
+    """The statements of a body that ask for a value, or go round."""
+    kinds = (tree.If, tree.While, tree.Assert, tree.For)
+    return remembered(info, "branches", lambda: [at for at in body_nodes(info) if isinstance(at, kinds)])
+
+
+def calls_in(typed: TypedProgram, info: FunctionInfo) -> list[tuple[tree.Node, tree.Function, bool]]:
+    """The calls of functions in a body: the place, the function, and whether it is differentiated."""
+
+    def find() -> list[tuple[tree.Node, tree.Function, bool]]:
+        found = ((at, called(typed, at)) for at in body_nodes(info))
+        return [(at, *call) for at, call in found if call is not None]
+
+    return remembered(info, "calls", find)
 
 
 def called(typed: TypedProgram, node: tree.Node) -> tuple[tree.Function, bool] | None:
@@ -99,14 +127,14 @@ def place_functions(typed: TypedProgram) -> dict[tree.Function, Placement]:
     infos = {node: info for node, info in typed.function_of.items() if isinstance(node, tree.Function)}
     kinds: dict[tree.Function, Placement] = {}
     for node, info in infos.items():
-        reason = controller_reason(typed, info, node)
+        reason = controller_reason(typed, info)
         if reason is not None:
             kinds[node] = reason
     calls = calls_of(typed, infos)
     spread(calls, kinds, Kind.CONTROLLER)
     for node, info in infos.items():
         if node not in kinds:
-            reason = device_reason(typed, info, node)
+            reason = device_reason(typed, info)
             if reason is not None:
                 kinds[node] = reason
     spread(calls, kinds, Kind.DEVICE)
@@ -120,10 +148,9 @@ def calls_of(typed: TypedProgram, infos: dict[tree.Function, FunctionInfo]) -> C
     """For each function those that call it, each with the place of the call; not those that differentiate it."""
     found: Calls = {node: [] for node in infos}
     for node, info in infos.items():
-        for at in body_nodes(node):
-            call = called(typed, at)
-            if call is not None and not call[1] and call[0] in found:
-                found[call[0]].append((node, info.source.span(at.start, at.end)))
+        for at, callee, differentiates in calls_in(typed, info):
+            if not differentiates and callee in found:
+                found[callee].append((node, info.source.span(at.start, at.end)))
     return found
 
 
@@ -141,22 +168,28 @@ def spread(calls: Calls, kinds: dict[tree.Function, Placement], kind: Kind) -> N
 # --- controller ------------------------------------------------------------------------------------------------------
 
 
-def controller_reason(typed: TypedProgram, info: FunctionInfo, node: tree.Function) -> Placement | None:
+def controller_reason(typed: TypedProgram, info: FunctionInfo) -> Placement | None:
     """What of its own makes this a controller function: the first such place of its text."""
+    reason = remembered(info, "controller", lambda: controller_place(typed, info))
+    if reason is None:
+        return None
+    at, words, why = reason
+    end = at.over.end if isinstance(at, tree.For) else at.end
+    return Placement(Kind.CONTROLLER, info.source.span(at.start, end), words, None, why)
+
+
+def controller_place(typed: TypedProgram, info: FunctionInfo) -> tuple[tree.Node, str, str] | None:
+    """The place that makes this a controller function, with words for it."""
     found: list[tuple[tree.Node, str, str]] = []
     for parameter in info.parameters:
         words = held_by_controller(parameter.type)
         if words:
             found.append((parameter.node, words, "other"))
-    for at in body_nodes(node):
+    for at in body_nodes(info):
         reason = controller_use(typed, at)
         if reason is not None:
             found.append((at, *reason))
-    if not found:
-        return None
-    at, words, why = min(found, key=lambda each: (rank(each[2]), each[0].start, each[2] != "python"))
-    end = at.over.end if isinstance(at, tree.For) else at.end
-    return Placement(Kind.CONTROLLER, info.source.span(at.start, end), words, None, why)
+    return min(found, key=lambda each: (rank(each[2]), each[0].start, each[2] != "python"), default=None)
 
 
 def rank(why: str) -> int:
@@ -201,14 +234,14 @@ def held_by_controller(kind: Type) -> str | None:
 # --- devices ---------------------------------------------------------------------------------------------------------
 
 
-def device_reason(typed: TypedProgram, info: FunctionInfo, node: tree.Function) -> Placement | None:
+def device_reason(typed: TypedProgram, info: FunctionInfo) -> Placement | None:
     """What makes this a device function: the first place of its text with a value that lies on the devices."""
     for parameter in info.parameters:
         words = held_by_devices(parameter.type)
         if words:
             span = info.source.span(parameter.node.start, parameter.node.end)
             return Placement(Kind.DEVICE, span, words)
-    for at in body_nodes(node):
+    for at in body_nodes(info):
         kind = typed.types.get(at) if isinstance(at, tree.Expr) else None
         words = held_by_devices(kind) if kind is not None else None
         if words:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shapescript.diagnostics.diagnostic import Diagnostic, Label
-from shapescript.placement.kinds import body_nodes
+from shapescript.placement.kinds import body_nodes, remembered
 from shapescript.placement.splits import Splits, axes_of, carried, split_functions
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis
@@ -48,16 +48,31 @@ def split_errors(typed: TypedProgram) -> Iterator[Diagnostic]:
         return
     for node, splits in split_functions(typed).items():
         info = typed.function_of[node]
-        for at in body_nodes(node):
-            use = typed.uses.get(at)
-            if isinstance(use, BuiltinUse) and use.name == "python":
-                yield from python_on_split(info, splits, use, count)
-            elif isinstance(use, BuiltinUse) and use.name == "scan" and isinstance(at, tree.Expr):
-                yield from scan_along_split(info, splits, at, use)
-            elif isinstance(use, OpUse) and isinstance(at, tree.Expr):
-                error = op_error(info, splits, at, use)
-                if error is not None:
-                    yield error
+        # a place that is right stays so while the body is the same one; of one that isn't, the words are made anew
+        for at in wrong_places(info, splits, count):
+            yield from errors_at(info, splits, at, count)
+
+
+def wrong_places(info: FunctionInfo, splits: Splits, count: int) -> list[tree.Node]:
+    """The nodes of a body that have an error."""
+
+    def find() -> list[tree.Node]:
+        return [at for at in body_nodes(info) if next(errors_at(info, splits, at, count), None) is not None]
+
+    return remembered(info, ("wrong", splits.names, count), find)
+
+
+def errors_at(info: FunctionInfo, splits: Splits, at: tree.Node, count: int) -> Iterator[Diagnostic]:
+    """The errors of a node."""
+    use = splits.typed.uses.get(at)
+    if isinstance(use, BuiltinUse) and use.name == "python":
+        yield from python_on_split(info, splits, use, count)
+    elif isinstance(use, BuiltinUse) and use.name == "scan" and isinstance(at, tree.Expr):
+        yield from scan_along_split(info, splits, at, use)
+    elif isinstance(use, OpUse) and isinstance(at, tree.Expr):
+        error = op_error(info, splits, at, use)
+        if error is not None:
+            yield error
 
 
 # --- E1901 -----------------------------------------------------------------------------------------------------------

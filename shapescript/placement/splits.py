@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from shapescript.placement.kinds import body_nodes
+from shapescript.placement.kinds import body_nodes, calls_in, remembered
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis
 from shapescript.types.kinds import Batch, Tensor, TupleOf, Type
@@ -50,7 +50,7 @@ def carried(labels: Labels, axes: Iterable[Axis]) -> Labels:
 class Splits:
     """The split axes of one function's expressions; `names` are the axis variables that its callers split."""
 
-    def __init__(self, typed: TypedProgram, info: FunctionInfo, node: tree.Function, names: Labels) -> None:
+    def __init__(self, typed: TypedProgram, info: FunctionInfo, names: Labels) -> None:
         self.typed = typed
         self.names = names
         self.locals: dict[str, Labels] = {}
@@ -59,7 +59,7 @@ class Splits:
             self.locals[parameter.name] = self.of_type(parameter.type)
         for _ in range(2):  # what a loop's round leaves is seen by the next
             self.known.clear()
-            for at in body_nodes(node):
+            for at in body_nodes(info):
                 if isinstance(at, tree.Assign):
                     self.assign(at.target, self.of(at.value))
                 elif isinstance(at, tree.For):
@@ -163,15 +163,33 @@ def split_functions(typed: TypedProgram) -> dict[tree.Function, Splits]:
     waiting = list(infos)
     while waiting:
         node = waiting.pop(0)
-        splits = found[node] = Splits(typed, infos[node], node, names[node])
-        for at in body_nodes(node):
-            use = typed.uses.get(at)
-            call = use if isinstance(use, CallUse) else use.call if isinstance(use, BuiltinUse) else None
-            if call is None or call.function not in names:
+        found[node] = splits_of(typed, infos[node], names[node])
+        for callee, bound in bindings(typed, infos[node], found[node]):
+            if callee not in names:
                 continue
-            wider = names[call.function] | splits.bound(call)
-            if wider != names[call.function]:
-                names[call.function] = wider
-                if call.function not in waiting:
-                    waiting.append(call.function)
+            wider = names[callee] | bound
+            if wider != names[callee]:
+                names[callee] = wider
+                if callee not in waiting:
+                    waiting.append(callee)
     return found
+
+
+def splits_of(typed: TypedProgram, info: FunctionInfo, names: Labels) -> Splits:
+    """The split axes in a function whose callers split these axis variables."""
+    return remembered(info, ("splits", names), lambda: Splits(typed, info, names))
+
+
+def bindings(typed: TypedProgram, info: FunctionInfo, splits: Splits) -> list[tuple[tree.Function, Labels]]:
+    """The functions that a body calls, each with the axis variables that it binds to split axes."""
+
+    def find() -> list[tuple[tree.Function, Labels]]:
+        found: list[tuple[tree.Function, Labels]] = []
+        for at, callee, _ in calls_in(typed, info):
+            use = typed.uses[at]
+            call = use if isinstance(use, CallUse) else use.call if isinstance(use, BuiltinUse) else None
+            assert call is not None
+            found.append((callee, splits.bound(call)))
+        return found
+
+    return remembered(info, ("bindings", splits.names), find)

@@ -10,8 +10,10 @@ an assigned field. A host number there becomes a scalar tensor where the declare
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from shapescript.diagnostics.diagnostic import Diagnostic
 from shapescript.source import Source
@@ -156,7 +158,8 @@ class FunctionInfo:
 
     `calls` are the functions that it calls, each with the first call; `differentiated` are those that it hands to
     `value_and_grad` or `grad`; `trained_calls` leaves out what `evaluating` calls. `plain_batch_norms` update nothing,
-    and `field_changes` assign to fields: neither may stand in what is differentiated.
+    and `field_changes` assign to fields: neither may stand in what is differentiated. In `of_body` later stages keep
+    what they found out about the body, whose nodes may move with the text.
     """
 
     name: str
@@ -171,6 +174,7 @@ class FunctionInfo:
     differentiated: list[tuple[tree.Function, tree.Node]] = field(default_factory=list)
     plain_batch_norms: list[tree.Node] = field(default_factory=list)
     field_changes: list[tree.Node] = field(default_factory=list)
+    of_body: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def mentioned(self) -> frozenset[str]:
@@ -181,9 +185,10 @@ class FunctionInfo:
     def forget_body(self) -> None:
         """Forgets what was found in the body, which is another one now."""
         self.__dict__.pop("mentioned", None)
-        found = (self.calls, self.trained_calls, self.differentiated, self.plain_batch_norms, self.field_changes)
-        for each in found:
+        for each in (self.calls, self.trained_calls, self.of_body):
             each.clear()
+        for places in (self.differentiated, self.plain_batch_norms, self.field_changes):
+            places.clear()
 
 
 @dataclass(frozen=True)
