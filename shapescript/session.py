@@ -93,7 +93,8 @@ class Session:
         for name in self.dims:
             if name not in declared:
                 close = nearest(name, declared)
-                hint = f"; did you mean `{close}`?" if close else ""
+                known = f"; its dims are {', '.join(declared)}" if declared else ""
+                hint = f"; did you mean `{close}`?" if close else known
                 raise OverrideError(f"`{self.name}` has no dim `{name}`{hint}")
         return check_program(self.source, self.parsed, self.load_module, self.dims, self.device_spec)
 

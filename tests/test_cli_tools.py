@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -139,3 +140,45 @@ def test_completion_in_a_shell(folder: Path, capsys: Out) -> None:
 def test_completion_for_another_shell(folder: Path, capsys: Out) -> None:
     assert main(["completion", "dash"]) == 2
     assert "there is for bash, zsh, fish" in capsys.readouterr().err
+
+
+def test_check_takes_folders_and_the_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "one.ss").write_text("devices cpu\n\ndim D = 4\n")
+    (tmp_path / "two.ss").write_text("devices cpu\n\ndim D = E\n")
+    assert main(["check", "inner"]) == 0
+    assert capsys.readouterr().out == f"{Path('inner', 'one.ss')}: no errors\n"
+    assert main(["check", "--format", "concise", "."]) == 1
+    assert capsys.readouterr().out.startswith("two.ss:3:9: error[E0201]")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"devices cpu\n\ndim D = E\n")))
+    assert main(["check", "--format", "concise", "-"]) == 1
+    assert capsys.readouterr().out.startswith("-:3:9: error[E0201]")
+    (tmp_path / "empty").mkdir()
+    assert main(["check", "empty"]) == 2
+    assert "there is no program (`.ss`) in `empty`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["check", "--fx", "x.ss"], "`shapescript check` doesn't take `--fx`; did you mean `--fix`?"),
+        (["doctor", "now"], "`shapescript doctor` doesn't take `now`"),
+        (["check", "--unsafe-fixes", "x.ss"], "goes with `--fix`"),
+        (["run"], "the following arguments are required: FILE\n"),
+        (["run", "--dim", "Q=3", "x.ss"], "has no dim `Q`; its dims are D, E"),
+    ],
+)
+def test_a_command_line_that_is_mistyped(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.ss").write_text("devices cpu\n\ndim D = 4\ndim E = 5\n")
+    assert main(words) == 2
+    assert said in capsys.readouterr().err

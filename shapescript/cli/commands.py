@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 
 from shapescript import __version__
 from shapescript.cli.program_arguments import Help, program_arguments
+from shapescript.cli.program_files import sources
 from shapescript.cli.rented import refuse_without_modal, run_rented
 from shapescript.cli.usage import UsageError
 from shapescript.diagnostics.formats import show
 from shapescript.diagnostics.render import wants_colour
 from shapescript.session import OverrideError, Session, open_session
+from shapescript.source import Source
 
 if TYPE_CHECKING:
     from shapescript.devices.workers.launching import ForkServer
@@ -32,6 +34,17 @@ def session_of(path: str, arguments: argparse.Namespace) -> Session:
     session = open_session(path, arguments.devices, dims_of(arguments.dim), getattr(arguments, "seed", 0))
     try:
         _ = session.typed  # raises where an override doesn't fit
+    except OverrideError as error:
+        raise UsageError(str(error)) from error
+    return session
+
+
+def session_of_text(source: Source, arguments: argparse.Namespace) -> Session:
+    """The session of a text from the standard input; what it imports is looked for in the folder."""
+    session = Session(Path(source.name), source.name, arguments.devices, dims_of(arguments.dim))
+    session.source = source
+    try:
+        _ = session.typed
     except OverrideError as error:
         raise UsageError(str(error)) from error
     return session
@@ -50,16 +63,28 @@ def dims_of(words: list[str]) -> dict[str, int]:
 
 def check(arguments: argparse.Namespace) -> int:
     """Checks each file; the status is 1 if one has errors."""
+    if arguments.unsafe_fixes and not (arguments.fix or arguments.diff):
+        raise UsageError("`--unsafe-fixes` goes with `--fix`, which applies them, or `--diff`, which shows them")
+    texts = list(sources(arguments.files))
+    if not texts:
+        raise UsageError(f"there is no program (`.ss`) in `{arguments.files[0]}`")
+    arguments.files = [source.name for source in texts]
     if arguments.fix or arguments.diff:
         from shapescript.cli.fixing import fix
 
+        if "-" in arguments.files:
+            raise UsageError("`--fix` and `--diff` take files, not the standard input")
         if fix(arguments):
             return 1
-    sessions = [session_of(path, arguments) for path in arguments.files]
+    sessions = [
+        session_of(source.name, arguments) if source.name != "-" else session_of_text(source, arguments)
+        for source in texts
+    ]
     found = [diagnostic for session in sessions for diagnostic in session.diagnostics]
     sys.stdout.write(show(found, arguments.format, wants_colour(sys.stdout, arguments.color)))
     if not found and arguments.format == "text":
-        print(f"{', '.join(arguments.files)}: no errors")
+        few = len(arguments.files) <= 3
+        print(f"{', '.join(arguments.files) if few else f'{len(arguments.files)} programs'}: no errors")
     return 1 if any(session.errors for session in sessions) else 0
 
 

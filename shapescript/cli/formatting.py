@@ -11,12 +11,12 @@ import argparse
 import difflib
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
+from shapescript.cli.program_files import sources
 from shapescript.diagnostics.formats import show
 from shapescript.diagnostics.render import wants_colour
-from shapescript.source import Source, SourceError, read_source, source_of
+from shapescript.source import Source, SourceError
 from shapescript.syntax.formatter import CannotFormat, format_source
 
 
@@ -45,19 +45,6 @@ def fmt(arguments: argparse.Namespace) -> int:
             write(source.name, text)
     say(changed, failed, len(files), arguments)
     return 1 if failed or changed and (arguments.check or arguments.diff) else 0
-
-
-def sources(names: list[str]) -> Iterator[Source]:
-    """The texts to format."""
-    for name in names:
-        if name == "-":
-            yield source_of(sys.stdin.buffer.read(), "-")
-        elif os.path.isdir(name):
-            for path in sorted(Path(name).rglob("*.ss")):
-                if not any(part.startswith(".") for part in path.relative_to(name).parts):
-                    yield read_source(path)
-        else:
-            yield read_source(name)
 
 
 def write(name: str, text: str) -> None:

@@ -100,7 +100,11 @@ def dispatch(words: list[str]) -> int:
         else:
             close = nearest(first, COMMANDS)
             raise UsageError(f"there is no command `{first}`" + (f"; did you mean `{close}`?" if close else ""))
-    arguments = parser().parse_args(words)
+    arguments, unknown = parser().parse_known_args(words)
+    if unknown:
+        close = nearest(unknown[0].partition("=")[0], command_options()[words[0]])
+        hint = f"; did you mean `{close}`?" if close and unknown[0].startswith("-") else ""
+        raise UsageError(f"`shapescript {words[0]}` doesn't take `{unknown[0]}`{hint}")
     command: Command = arguments.command
     try:
         return command(arguments)
@@ -140,7 +144,7 @@ def parser() -> argparse.ArgumentParser:
     part.add_argument("--fix", action="store_true", help="first apply the fixes that are safe")
     part.add_argument("--unsafe-fixes", action="store_true", help="with --fix or --diff, the others too")
     part.add_argument("--diff", action="store_true", help="show what --fix would change, and change nothing")
-    part.add_argument("files", nargs="+", metavar="FILE")
+    part.add_argument("files", nargs="+", metavar="FILE", help="a program, a folder of them, or - for the input")
     overrides(part)
     part = add(
         "run",
@@ -155,7 +159,8 @@ def parser() -> argparse.ArgumentParser:
     part.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of every random draw (0)")
     rent_options(part)
     part.add_argument("file", metavar="FILE")
-    part.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
+    rest = part.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
+    rest.required = False  # or argparse names it where the file is missing
     part = add(
         "plan", later("plan", "plan"), "Shows where each function runs, and why.", "shapescript plan train.ss step"
     )
