@@ -102,7 +102,7 @@ fn f(x: [n D]) -> [n D]:
 
 def test_a_state_of_another_list_is_refused() -> None:
     wrong = WHOLE.replace("Adam[[L] Block]", "Adam[Block]")
-    assert codes(wrong) == ["E0709", "E0607"]
+    assert codes(wrong) == ["E0709"]
     assert codes(WHOLE.replace("[[L] Block]", "[[L] Nothing]")) == ["E0205"]
     assert codes(WHOLE.replace("[[L] Block]", "[[L] f32]")) == ["E0216"]
 
