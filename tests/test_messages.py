@@ -143,3 +143,81 @@ def test_a_draw_too_large_to_number(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProgramError, match="at most 2\\*\\*32 elements") as caught:
         program.call("f")
     assert caught.value.diagnostic.primary.span.line == 3
+
+
+# --- habits of PyTorch -----------------------------------------------------------------------------------------------
+
+DIMS = "dim D = 4\ndim T = 8\ndim C = 3\n"
+NET = f"""{DIMS}model Net:
+    param w: [D C] = xavier
+data Ex:
+    x: [D]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "help"),
+    [
+        ("fn f(x: [b D]) -> [b]:\n    return x.sum(1)\n", "E0616", "write `sum(x, over=D)`"),
+        ("fn f(x: [b D]) -> [b D]:\n    return x.relu()\n", "E0616", "write `relu(x)` or `x |> relu`"),
+        ("fn f(x: [b D]) -> [D b]:\n    return x.T\n", "E0616", "a pattern names the axes"),
+        ("fn f(x: [b D]) -> [b D]:\n    return x.view(3, 4)\n", "E0616", "a pattern names the axes"),
+        ("fn f(x: [b D]) -> int:\n    return x.shape[0]\n", "E0616", "a dim's name is its size"),
+        ("fn f(x: [b D]) -> [b D]:\n    return x.detach()\n", "E0616", "write `stop_gradient(x)`"),
+        ("fn f(x: [b D]) -> [b D]:\n    return x.foo()\n", "E0616", "a tensor has no methods"),
+        ("fn f(x: [b D]) -> [b D]:\n    return torch.relu(x)\n", "E0201", "without a module's name"),
+        ("fn f(x: [b D]) -> [b 2*D]:\n    return cat(x, x)\n", "E0201", "write `concat(a, b, over=D)`"),
+        ("fn f(x: [b D]) -> []:\n    return mse_loss(x, x)\n", "E0201", "write `mse(x, y)`"),
+        ("fn f(x: [b D]) -> [b D]:\n    return dropout(x, p=0.5)\n", "E0602", "did you mean `rate`?"),
+        ("fn f(x: [b D]) -> [b D]:\n    return clamp(x, min=0)\n", "E0602", "did you mean `low`?"),
+        ("fn f(d: Dataset[Ex]):\n    for e in batches(d, batch_size=4):\n        pass\n", "E0602", "mean `n`?"),
+        ("fn f(d: Dataset[Ex]):\n    for x, y in d |> batches(4):\n        pass\n", "E0608", "`batch.x`"),
+        ("fn f(m: Net):\n    m.parameters()\n", "E0616", "a model is handed over whole"),
+        ("fn f(mut opt: Adam[Net]):\n    opt.step()\n", "E0616", "write `update(mut m, mut opt, g)`"),
+        ("fn f(q: [b T D], k: [b T D]) -> [b T T]:\n    return q @ k\n", "E0302", "b T D, b m D -> b T m)`"),
+        ("fn f(self, x: [b D]) -> [b D]:\n    return x\n", "E0110", "leave `self` out"),
+        ("fn f(lr=0.1):\n    pass\n", "E0110", "`lr: float = 0.1`"),
+        ('fn f(name="x"):\n    pass\n', "E0110", '`name: str = "x"`'),
+        ("fn f():\n    x = zeros(3, D)\n", "E0615", "write `zeros[3 D]`"),
+        ("fn f():\n    x = zeros[3, 4]\n", "E0116", "leave the comma out"),
+    ],
+)
+def test_a_habit_of_pytorch_is_told_what_stands_here(text: str, code: str, help: str) -> None:
+    [found] = diagnose(NET + text)
+    assert found.code == code and any(help in each for each in found.helps), found
+
+
+def test_what_the_helps_write_is_right() -> None:
+    text = f"""{DIMS}dim V = 10
+fn f(x: [b D], y: [b D]) -> []:
+    return mse(x, y) + mean(abs(x - y), over=[b D])
+fn bce(logits: [b], label: [b]) -> [] NonNeg:
+    return binary_cross_entropy(logits, label)
+fn outer(a: [n], b: [m]) -> [n m]:
+    return einsum(a, b: n, m -> n m)
+fn masked(s: [n m]) -> [n m]:
+    return masked_fill(s, !causal[n m], -inf)
+fn drawn(x: [b D]) -> [b D]:
+    return x + normal[b D](std=1) + uniform[b D](0, 1) + full[b D](2.0)
+fn halves(x: [b 2*D]) -> [b D]:
+    p, q = x |> split(b (2 D) -> b D)
+    return p * sigmoid(q)
+fn tiled(x: [n D], k: int) -> [n D k]:
+    return repeat(x: n D -> n D k)
+fn kept(x: [b D]) -> [b D]:
+    y = rearrange(x: b D -> b 1 D)
+    return rearrange(y: b 1 D -> b D)
+fn one(logits: [b V]) -> [b] Index[V]:
+    return categorical(logits, over=V)
+fn whole(x: [b D]) -> [b 2*D]:
+    return concat(x, stop_gradient(x) ** 2, over=D)
+fn scores(q: [b T D], k: [b m D]) -> [b T m]:
+    return einsum(q, k: b T D, b m D -> b T m)
+"""
+    assert codes(text) == []
+
+
+def test_a_comma_in_a_maker_is_mended() -> None:
+    [found] = diagnose("fn f():\n    x = zeros[3,4]\n")
+    [fix] = found.fixes
+    assert fix.safe and [(edit.span.text, edit.text) for edit in fix.edits] == [(",", " ")]

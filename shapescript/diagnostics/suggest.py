@@ -8,27 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-ELSEWHERE = {
-    "True": "write `true`",
-    "False": "write `false`",
-    "None": "there is no value for nothing: leave the argument or the result out",
-    "range": "write `0..n`",
-    "float64": "write `f64`",
-    "double": "write `f64`",
-    "float32": "write `f32`, or nothing",
-    "float16": "write `f16`",
-    "half": "write `f16`",
-    "bfloat16": "write `bf16`",
-    "int64": "write `i64`",
-    "long": "write `i64`",
-    "int32": "write `i32`",
-    "int16": "write `i16`",
-    "int8": "write `i8`",
-    "uint8": "write `u8`",
-    "Tensor": "a tensor's type is its axes: `[b D]`",
-}
-"""What stands here for a name of Python's or PyTorch's."""
-
 
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
     """The candidate that `word` was probably meant to be.

@@ -159,6 +159,17 @@ def expected(able: frozenset[str]) -> str:
     return " or ".join([part for part in (", ".join(signs[:-1]), *signs[-1:]) if part])
 
 
+def parameter_type(name: Token, default: Token | None) -> str:
+    """The words for a parameter without a type; its default tells which it may have."""
+    if name.text == "self":
+        return "there are no methods: leave `self` out, or name the model, `m: Net`"
+    if default is None:
+        return f"a parameter has a type: `{name.text}: [b D]`"
+    kinds = {"STRING": "str", "TRUE": "bool", "FALSE": "bool"}
+    number = "float" if any(sign in default.text for sign in ".e") else "int"
+    return f"a parameter has a type: `{name.text}: {kinds.get(default.type, number)} = {default.text}`"
+
+
 def hint(around: Around) -> str | None:
     """What was probably meant, or None."""
     return hint_of_first(around) or hint_of_kind(around) or hint_of_neighbours(around)
@@ -178,7 +189,7 @@ def hint_of_first(around: Around) -> str | None:
         if before and before.type == "RPAREN" and kind in ("LBRACK", "LAXES", "NAME", "LPAREN") and opener is None:
             return "write `->` before the type of the result"
         if before and before.type == "NAME" and kind in ("COMMA", "RPAREN", "ASSIGN") and opener:
-            return f"a parameter has a type: `{before.text}: [b D]`"
+            return parameter_type(before, around.then if kind == "ASSIGN" else None)
         if kind == "ARROW" and opener:
             return "close the parameters with `)` before `->`"
     if first.type == "EXTERN" and kind in ("COLON", "NEWLINE") and "ASSIGN" in around.able:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from shapescript.diagnostics.of_pytorch import PARAMETERS
 from shapescript.diagnostics.suggest import nearest
 from shapescript.syntax import tree
 from shapescript.types.check_calls import Invocation, check_mut
@@ -71,7 +72,7 @@ def take(core: Core, call: Invocation, signature: Signature) -> Given | None:
             core.report("E0601", f"`{name}` takes {takes}, and this is one more", argument)
             return None
         if key not in signature.wanted or key in given:
-            similar = nearest(key, names)
+            similar = PARAMETERS[key] if PARAMETERS.get(key) in names else nearest(key, names)
             helps = (f"did you mean `{similar}`?",) if similar else (f"it takes {', '.join(f'`{n}`' for n in names)}",)
             message = f"`{key}` is given twice" if key in given else f"`{name}` has no parameter `{key}`"
             core.report("E0602", message, argument, helps=helps)

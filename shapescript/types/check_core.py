@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shapescript.diagnostics.diagnostic import Fix, Label
-from shapescript.diagnostics.suggest import ELSEWHERE
+from shapescript.diagnostics.of_pytorch import NAMES
 from shapescript.source import Span
 from shapescript.syntax import tree
 from shapescript.types import check_types
@@ -231,9 +231,9 @@ class Core:
     def unknown(self, name: str, node: tree.Node, what: str, candidates: Sequence[str]) -> Wrong:
         """E0201, once, with what may have been meant."""
         if not self.is_lost(name):
-            similar = None if name in ELSEWHERE else self.here.similar(name, candidates)
+            similar = None if name in NAMES else self.here.similar(name, candidates)
             helps = (f"did you mean `{similar}`?",) if similar else ()
-            helps = (ELSEWHERE[name],) if name in ELSEWHERE else helps
+            helps = (NAMES[name],) if name in NAMES else helps
             self.report("E0201", f"there is no {what} `{name}`", node, helps=helps)
         return WRONG
 

@@ -7,7 +7,10 @@ recursion. One's own names hide the built-ins.
 
 from __future__ import annotations
 
+import itertools
+
 from shapescript.diagnostics.diagnostic import Label
+from shapescript.diagnostics.fixes import replaced
 from shapescript.diagnostics.suggest import nearest
 from shapescript.syntax import tree
 from shapescript.types import check_hosts
@@ -208,6 +211,7 @@ def _maker_name(core: Core, expr: tree.Expr) -> str | None:
 def _index(core: Core, expr: tree.Index) -> Type:
     maker = _maker_name(core, expr.of)
     if maker is not None:
+        _no_commas(core, expr)
         return check_maker(core, expr, maker, [item.value for item in expr.items], None)
     if _model_of(core, expr.of) is not None:
         shown = core.source_text(expr)
@@ -217,6 +221,18 @@ def _index(core: Core, expr: tree.Index) -> Type:
     if isinstance(of, Wrong):
         return WRONG
     return check_index(core, expr) if isinstance(of, Tensor) else check_hosts.host_index(core, expr, of)
+
+
+def _no_commas(core: Core, expr: tree.Index) -> None:
+    """`zeros[3, 4]`, read as `zeros[3 4]`."""
+    for one, two in itertools.pairwise(expr.items):
+        between = core.here.source.text[one.end : two.start]
+        comma = one.end + between.index(",")
+        span = core.here.source.span(comma, comma + 1)
+        blank = "" if two.start > comma + 1 else " "
+        fix = replaced(span, blank, safe=True, title="leave `,` out")
+        message = "axes are separated by spaces, not by commas"
+        core.report("E0116", message, span, helps=("leave the comma out",), fixes=(fix,))
 
 
 def _with_axes(core: Core, expr: tree.WithAxes) -> Type:
@@ -356,7 +372,10 @@ def _call_builtin(core: Core, call: Invocation, function: tree.Name) -> Type:
     if name in OPERATIONS:
         return OPERATIONS[name](core, call.node, call.pattern, plain_arguments(core, call, name))
     if name in MAKERS:
-        core.report("E0615", f"`{name}` is made with axes", call.node, helps=(f"write `{name}[n D]`",))
+        given = " ".join(core.source_text(each.value) for each in call.arguments if each.name is None)
+        plain = bool(given) and all(isinstance(each.value, (tree.Name, tree.Number)) for each in call.arguments)
+        helps = (f"write `{name}[{given if plain else 'n D'}]`",)
+        core.report("E0615", f"`{name}` is made with axes", call.node, helps=helps)
         return WRONG
     axis = core.axes.get(name) if core.locals.get(name) is None else None
     if axis is not None:

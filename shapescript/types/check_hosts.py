@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shapescript.diagnostics.diagnostic import Label
+from shapescript.diagnostics.of_pytorch import METHODS, NAMES, OF_MODELS, OVER_AN_AXIS, PLAIN
 from shapescript.diagnostics.suggest import nearest
 from shapescript.names import describe
 from shapescript.syntax import tree
@@ -194,8 +195,25 @@ def check_attribute(core: Core, expr: tree.Attribute) -> Type:
                 return WRONG
             return _field(core, expr, _gradient_field(_model_field(core, model, trained, expr.name)), model)
         case _:
-            core.report("E0616", f"{of} has no fields", span)
+            core.report("E0616", f"{of} has no fields", span, helps=_instead_of_a_method(core, expr, of))
             return WRONG
+
+
+def _instead_of_a_method(core: Core, expr: tree.Attribute, of: Type) -> tuple[str, ...]:
+    """What to write for `x.relu()`, `x.T` or `opt.step()`."""
+    name, value = expr.name, core.source_text(expr.of)
+    if not isinstance(of, Tensor):
+        return (OF_MODELS[name],) if name in OF_MODELS else ()
+    if name in METHODS:
+        return (METHODS[name],)
+    if name in OVER_AN_AXIS:
+        axis = of.axes[-1] if of.axes else "D"
+        return (f"there are no methods: write `{name}({value}, over={axis})`, with the axis that is meant",)
+    if name in PLAIN:
+        return (f"there are no methods: write `{name}({value})` or `{value} |> {name}`",)
+    if name in NAMES:
+        return (NAMES[name],)
+    return ("a tensor has no methods: functions take it, as in `relu(x)` or `x |> relu`",)
 
 
 def _leads_to_module(core: Core, expr: tree.Attribute) -> bool:
@@ -256,6 +274,8 @@ def _field(core: Core, expr: tree.Attribute, kind: Type | None, info: ModelInfo 
         listed = ", ".join(f"`{name}`" for name in names) or "none"
         span = core.here.source.span(expr.name_start, expr.name_start + len(expr.name))
         helps = (f"did you mean `{similar}`?",) if similar else (f"its fields are {listed}",)
+        if expr.name in OF_MODELS and isinstance(info, ModelInfo):
+            helps = (OF_MODELS[expr.name],)
         core.report("E0616", f"`{info.name}` has no field `{expr.name}`", span, helps=helps)
         return WRONG
     core.use(expr, FieldUse(expr.name))

@@ -321,6 +321,17 @@ def warn_normalised(context: Context, node: tree.Expr, value: Value, summed: Seq
     context.report("W0507", message, value.node, "", (), notes, helps)
 
 
+def _by_pattern(context: Context, x: Value, w: Value) -> str:
+    """The pattern that contracts the last axes of both, as `q @ k.T` does; what both have before is the right's own."""
+    left, right = [str(axis) for axis in x.type.axes], [str(axis) for axis in w.type.axes]
+    if right[-2] in left:
+        right[-2] = next(letter for letter in "mkpqr" if letter not in (*left, *right))
+    result = [*left[:-1], right[-2]]
+    operands = f"{context.source_text(x.node)}, {context.source_text(w.node)}"
+    pattern = f"{' '.join(left)}, {' '.join(right)} -> {' '.join(result)}"
+    return f"to contract `{left[-1]}` of both: `einsum({operands}: {pattern})`"
+
+
 def _report_contraction(context: Context, x: Value, w: Value, last: Axis, inner: Axis) -> None:
     notes = [f"`@` contracts the last axis of the left, `{last}`, with the first of the right, `{inner}`"]
     lengths = context.length_of(last), context.length_of(inner)
@@ -332,6 +343,8 @@ def _report_contraction(context: Context, x: Value, w: Value, last: Axis, inner:
     if len(w.type.axes) == 2 and same(last, w.type.axes[1]):
         a, b = w.type.axes
         helps.append(f"transpose the right: `rearrange({context.source_text(w.node)}: {a} {b} -> {b} {a})`")
+    elif len(x.type.axes) > 1 and len(w.type.axes) > 1 and same(last, w.type.axes[-1]):
+        helps.append(_by_pattern(context, x, w))
     secondary = [Label(context.span(x.node), f"this is `{x.type}`")]
     message = f"`@` can't contract `{last}` with `{inner}`"
     context.report("E0302", message, w.node, f"this is `{w.type}`", secondary, notes, helps)

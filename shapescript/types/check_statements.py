@@ -356,7 +356,10 @@ def _rounds(core: Core, statement: tree.For, over: Type) -> list[Type]:
         return [kind] * count
     if isinstance(kind, TupleOf) and len(kind.items) == count:
         return list(kind.items)
-    core.report("E0608", f"{count} names are given, and each round has one value: {kind}", statement.names[0])
+    helps = ["name the batch, `for batch in ...`, whose fields are `batch.x`"] if isinstance(kind, Batch) else []
+    message = f"{count} names are given, and each round has one value"
+    message += ", a batch" if isinstance(kind, Batch) else f": {kind}"
+    core.report("E0608", message, statement.names[0], helps=helps)
     return [WRONG] * count
 
 

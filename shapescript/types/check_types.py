@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from shapescript.diagnostics.diagnostic import Label
-from shapescript.diagnostics.suggest import ELSEWHERE
+from shapescript.diagnostics.of_pytorch import TYPES
 from shapescript.source import Span
 from shapescript.syntax import tree
 from shapescript.types.axes import ANY_AXES, Axis
@@ -278,9 +278,9 @@ def element_of(scope: Scope, node: tree.NamedType) -> Element | None:
     element = element_named(node.name) if node.module is None and not node.arguments else None
     if element is None and not scope.is_lost(node.name):
         names = [*ELEMENT_NAMES, "NonNeg", "Prob", "Index", *scope.known_capitals()]
-        similar = None if node.name in ELSEWHERE else scope.similar(node.name, names)
+        similar = None if node.name in TYPES else scope.similar(node.name, names)
         helps = (f"did you mean `{similar}`?",) if similar else ("elements are " + ", ".join(names[:13]),)
-        helps = (ELSEWHERE[node.name],) if node.name in ELSEWHERE else helps
+        helps = (TYPES[node.name],) if node.name in TYPES else helps
         scope.report("E0205", f"there is no element `{node.name}`", node, helps=helps)
     return element
 
@@ -368,9 +368,9 @@ def _named(scope: Scope, node: tree.NamedType) -> Type:
 def _unknown(scope: Scope, node: tree.NamedType) -> Wrong:
     if not scope.is_lost(node.name):
         names = [*scope.known_capitals(), *HOSTS, *OPTIMIZERS, "Grads", "Dataset", "BatchNorm"]
-        similar = None if node.name in ELSEWHERE else scope.similar(node.name, names)
+        similar = None if node.name in TYPES else scope.similar(node.name, names)
         helps = (f"did you mean `{similar}`?",) if similar else ()
-        helps = (ELSEWHERE[node.name],) if node.name in ELSEWHERE else helps
+        helps = (TYPES[node.name],) if node.name in TYPES else helps
         shown = f"{node.module}.{node.name}" if node.module else node.name
         scope.report("E0205", f"there is no type `{shown}`", node, helps=helps)
     return WRONG

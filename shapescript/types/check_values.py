@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shapescript.diagnostics.diagnostic import Label
+from shapescript.diagnostics.of_pytorch import PARAMETERS
 from shapescript.diagnostics.suggest import nearest
 from shapescript.ops.registry import REGISTRY, RuleError
 from shapescript.syntax import tree
@@ -106,7 +107,7 @@ def in_words_of_torch(
         return over_instead(context, arguments, value)
     if parameter in ("keepdim", "keepdims"):
         return ["leave it out: what is reduced lines up by the names of the axes that are left"]
-    similar = nearest(parameter, known)
+    similar = PARAMETERS[parameter] if PARAMETERS.get(parameter) in known else nearest(parameter, known)
     return [f"did you mean `{similar}`?"] if similar and len(known) > 1 else []
 
 
