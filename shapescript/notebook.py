@@ -101,6 +101,8 @@ class Notebook:
                 stale.append(f"`{name}`")
             else:
                 space[name] = made
+        if before.live.held():
+            stale.append("optimizers of PyTorch")
         if stale:
             print(f"the program is another one now: make {', '.join(stale)} anew")
 

@@ -116,7 +116,7 @@ def test_errors_are_the_checkers_words(tmp_path: Path) -> None:
         wrong,
         "f(Net(seed=0), 3)",
         right,
-        "m = Net(seed=1); before = m.w.clone()",
+        "m = Net(seed=1); before = m.w.clone(); o = __import__('torch').optim.SGD(m.parameters(), lr=0.1)",
         right.replace("x @ m.w", "2 * (x @ m.w)"),
         "print(bool((m.w == before).all()), f(m, __import__('torch').ones(2, 4)).shape)\nf(m, 'x')",
         "%%shapescript --device cpu\ndim Q = 2\n",
@@ -126,6 +126,7 @@ def test_errors_are_the_checkers_words(tmp_path: Path) -> None:
     assert said.startswith("error[E") and f"cell {cells[2].execution_count}:2:12" in said and "Traceback" not in said
     assert "NameError" in error(cells[3])
     assert not error(cells[4]) and not error(cells[6])
+    assert printed(cells[6]) == "the program is another one now: make optimizers of PyTorch anew\n"
     assert printed(cells[7]) == "True torch.Size([2, 3])\n"
     assert error(cells[7]).startswith("error: ") and "Traceback" not in error(cells[7])
     assert "`--device`" in error(cells[8])

@@ -49,6 +49,10 @@ class LiveParameters:
         self.known[id(slots), key] = Live(name, slots, key, weakref.ref(parameter), held, values)
         return parameter
 
+    def held(self) -> bool:
+        """Whether someone has one of them."""
+        return any(live.parameter() is not None for live in self.known.values())
+
     def requiring(self, model: ModelValue) -> list[torch.nn.Parameter]:
         """The live parameters of a model that require a gradient."""
         if not self.known:

@@ -23,7 +23,7 @@ from shapescript.python.runtime import Runtime
 from shapescript.session import OverrideError, Session
 from shapescript.source import SourceError
 from shapescript.syntax import tree
-from shapescript.types.typed import FunctionInfo, TypedProgram
+from shapescript.types.typed import FunctionInfo, ParameterInfo, TypedProgram
 
 
 class Function:
@@ -71,7 +71,7 @@ def signature_of(info: FunctionInfo) -> inspect.Signature:
         inspect.Parameter(
             parameter.name,
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=inspect.Parameter.empty if parameter.default is None else ...,
+            default=default_of(parameter),
             annotation=("mut " if parameter.mut else "") + str(parameter.type),
         )
         for parameter in info.parameters
@@ -80,6 +80,18 @@ def signature_of(info: FunctionInfo) -> inspect.Signature:
         return inspect.Signature(parameters, return_annotation=str(info.result))
     except ValueError:  # one without a default after one that has it: the language allows that
         return inspect.Signature([each.replace(default=inspect.Parameter.empty) for each in parameters])
+
+
+def default_of(parameter: ParameterInfo) -> object:
+    """A default as Python shows it: a number, a string or a bool; `...` for one that is worked out at the call."""
+    node = parameter.default
+    if node is None:
+        return inspect.Parameter.empty
+    minus = isinstance(node, tree.Unary) and node.op == "-"
+    inner = node.operand if isinstance(node, tree.Unary) and minus else node
+    if isinstance(inner, tree.Number):
+        return -inner.value if minus else inner.value
+    return node.value if isinstance(node, (tree.String, tree.Bool)) else ...
 
 
 class LoadedModule(ModuleType):
