@@ -11,7 +11,7 @@ and if something was drawn, or raised, it is read again, seeded, and so is all t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,10 @@ class Reader:
             and self.checker == other.checker
             and steps == [(step.function, step.keeps) for step in other.steps]
         )
+
+    def copied(self) -> Reader:
+        """One that reads the same, of no epoch in particular, and that knows nothing of what was read."""
+        return replace(self, key=0, drawing=Drawing())
 
     # --- by number
 

@@ -37,6 +37,7 @@ from shapescript.controller.dataset_items import (
 from shapescript.controller.dataset_reading import DROPPED, Reader, Step
 from shapescript.controller.errors import DataError
 from shapescript.controller.loaders import read_ahead
+from shapescript.controller.reading_ahead import read_as_it_pays
 from shapescript.devices.held import Somewhere
 from shapescript.devices.python_draws import epoch_key, seed_example, seeded
 
@@ -157,10 +158,11 @@ class Dataset:
         reader = replace(self.reader(0), steps=(*self.steps, step))
         return replace(self, order=reader.kept(self.order))
 
-    def batches(self, n: int, drop_last: bool = False, workers: int = 0) -> Batches:
+    def batches(self, n: int, drop_last: bool = False, workers: int | None = None) -> Batches:
         """The examples n at a time; the last batch may be shorter, or is left out with `drop_last`.
 
-        `workers`: so many processes read ahead; the order and the examples are the same without.
+        `workers`: so many processes read ahead, 0 for none; the order and the examples are the same. Where it isn't
+        said, one begins when Python code has taken long to make the examples.
 
         Raises:
             DataError: there wouldn't be a single batch.
@@ -174,7 +176,8 @@ class Dataset:
                 f"the dataset of `{self.checker.name}` has {len(self.order)} examples, fewer than a batch of {n}, "
                 "and `drop_last` leaves out the short one: nothing is left"
             )
-        not_negative("workers", workers)
+        if workers is not None:
+            not_negative("workers", workers)
         return Batches(self, n, drop_last, workers=workers)
 
     def numbered(self, what: str) -> Order:
@@ -251,7 +254,8 @@ class Kept:
 class Batches:
     """A dataset in batches, from batch `first` up to `last`; iterating gives the rows of each field.
 
-    `key` is the epoch's, on which random draws of Python code depend; `workers` processes read ahead.
+    `key` is the epoch's, on which random draws of Python code depend; `workers` processes read ahead;
+    None: as it pays.
     """
 
     dataset: Dataset
@@ -259,7 +263,7 @@ class Batches:
     drop_last: bool = False
     first: int = 0
     last: int | None = None
-    workers: int = 0
+    workers: int | None = None
     key: int = 0
 
     def __len__(self) -> int:
@@ -298,7 +302,9 @@ class Batches:
             yield from (data.taken(first, end) for first, end in spans)
             return
         numbers = [data.order[first:end] for first, end in spans]
-        with read_ahead(data.reader(self.key), numbers, self.workers) as batches:
+        reader = data.reader(self.key)
+        ahead = read_as_it_pays(reader, numbers) if self.workers is None else read_ahead(reader, numbers, self.workers)
+        with ahead as batches:
             yield from map(data.on_device, batches)
 
     def numbers(self) -> range:

@@ -1,8 +1,9 @@
 """A loader process: reads the batches that it is asked for, until its pipe closes.
 
-Its first message is the reader, the others are keys of epochs and numbers of examples. What it gives are numpy arrays
-by field, or the exception that reading raised, with a note of where. The dataset's own output goes to the standard
-error, for the standard output is the pipe.
+Its first message is the reader, the others are keys of epochs and numbers of examples. It answers the first with
+nothing, once it has its copy; what it gives then are numpy arrays by field. In place of either comes the exception that
+was raised, with a note of where. The dataset's own output goes to the standard error, for the standard output is the
+pipe.
 """
 
 from __future__ import annotations
@@ -27,29 +28,26 @@ def main() -> None:
     sys.stdout = sys.stderr
     asked: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=listen, args=(asked,), daemon=True).start()
-    reader: Any = None
-    failed: BaseException | None = None
+
+    def tell(answer: object) -> None:
+        write_message(answers, pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL))
+
     try:
-        reader = pickle.loads(asked.get())
+        reader: Any = pickle.loads(asked.get())
     except Exception as error:
-        error.add_note(
-            "while the dataset was copied to a loader process; without `workers` it is read in the program's"
-        )
-        failed = error
+        error.add_note("while the dataset was copied to a loader process; with `workers=0` it is read in the program's")
+        tell(portable(error))
+        return
+    tell(None)
     while True:
         numbers = pickle.loads(asked.get())
         if isinstance(numbers, int):
-            reader = reader and replace(reader, key=numbers)
+            reader = replace(reader, key=numbers)
             continue
-        answer: object = failed
-        if failed is None:
-            try:
-                answer = {name: packed(tensor) for name, tensor in reader.rows(numbers).items()}
-            except Exception as error:
-                answer = error
-        if isinstance(answer, BaseException):
-            answer = portable(answer)
-        write_message(answers, pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL))
+        try:
+            tell({name: packed(tensor) for name, tensor in reader.rows(numbers).items()})
+        except Exception as error:
+            tell(portable(error))
 
 
 def listen(asked: SimpleQueue[bytes]) -> None:

@@ -1,10 +1,10 @@
 """Processes that read examples ahead, in the order of the batches.
 
-`read_ahead` takes a reader and the numbers of each batch; gives the batches in that order. Without workers it reads
-each when it is asked for. With them, batch i is read by process i modulo their number, each from a clean interpreter
-that has a copy of the reader and nothing else of the caller's; two batches a process are on the way. What is read is
-the same with any number of them: an example's random draws depend on its number and the epoch. The copy is made when
-the first pass over a dataset begins, and serves the passes after it.
+`read_ahead` takes a reader and the numbers of each batch; gives the batches in that order, read by so many processes:
+batch i by process i modulo their number, each from a clean interpreter that has a copy of the reader and nothing else
+of the caller's; two batches a process are on the way. What is read is the same with any number of them: an example's
+random draws depend on its number and the epoch. The copy is made when the first pass over a dataset begins, and serves
+the passes after it. Where no number was asked for, `reading_ahead.py` decides.
 
 A process ends when its pipe closes, which happens however this one ends; at a fault, Ctrl-C, or where a loop is left
 early, it is ended at once. What goes wrong in one comes out here as it was raised.
@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from select import select
 from typing import Any, BinaryIO
 
 import torch
@@ -41,6 +42,8 @@ class Idle:
 
     reader: Reader
     loaders: list[Loader]
+    digest: bytes | None = None
+    """Of the copy, where the processes weren't asked for: they read on only while a new copy would be the same."""
 
 
 MOST_IDLE = 2
@@ -53,7 +56,7 @@ def read_ahead(reader: Reader, numbers: Sequence[Numbers], workers: int) -> Iter
 
     The processes of a pass that came to its end wait for the next one over the same dataset; others are ended.
     """
-    loaders = loaders_for(reader, min(workers, len(numbers))) if workers and len(numbers) > 1 else []
+    loaders = asked_loaders(reader, min(workers, len(numbers))) if workers and len(numbers) > 1 else []
     if not loaders:
         yield map(reader.rows, numbers)
         return
@@ -64,22 +67,51 @@ def read_ahead(reader: Reader, numbers: Sequence[Numbers], workers: int) -> Iter
         yield in_order(loaders, numbers)
         complete = True
     finally:
-        if complete and not any(loader.asked for loader in loaders):
-            _idle.append(Idle(reader, loaders))
-            while len(_idle) > MOST_IDLE:
-                end(_idle.pop(0).loaders)
+        if complete:
+            keep_idle(Idle(reader, loaders))
         else:
             end(loaders)
 
 
-def loaders_for(reader: Reader, count: int) -> list[Loader]:
-    """So many processes that have a copy of this reader, waiting ones or new; none where it can't be copied."""
+def keep_idle(idle: Idle) -> None:
+    """Lets processes wait for the next pass; those that still read are ended."""
+    if any(loader.asked for loader in idle.loaders):
+        end(idle.loaders)
+        return
+    _idle.append(idle)
+    while len(_idle) > MOST_IDLE:
+        end(_idle.pop(0).loaders)
+
+
+def take_idle(reader: Reader, asked: int | None) -> Idle | None:
+    """The processes that have a copy of this reader: so many, or those that weren't asked for."""
     for at, idle in enumerate(_idle):
-        if len(idle.loaders) == count and idle.reader.reads_as(reader):
-            return _idle.pop(at).loaders
-    picture = pickled(reader)
-    if picture is None:
+        fits = idle.digest is not None if asked is None else idle.digest is None and len(idle.loaders) == asked
+        if fits and idle.reader.reads_as(reader):
+            return _idle.pop(at)
+    return None
+
+
+def asked_loaders(reader: Reader, count: int) -> list[Loader]:
+    """So many processes that have a copy of this reader, waiting ones or new; none where it can't be copied."""
+    idle = take_idle(reader, count)
+    if idle is not None:
+        return idle.loaders
+    try:
+        picture = pickled(reader)
+    except Exception as error:
+        kind = type(reader.source).__name__
+        warnings.warn(
+            f"the dataset `{kind}` can't be copied to a loader process, so it is read in this one: {error}; "
+            "what it holds should be picklable: open files and connections in `__getitem__`, or leave out `workers`",
+            stacklevel=2,
+        )
         return []
+    return new_loaders(picture, count)
+
+
+def new_loaders(picture: bytes, count: int) -> list[Loader]:
+    """So many new processes with a copy of a reader."""
     loaders: list[Loader] = []
     try:
         for _ in range(count):
@@ -126,23 +158,18 @@ def in_order(loaders: Sequence[Loader], numbers: Sequence[Numbers]) -> Iterator[
         yield rows
 
 
-def pickled(reader: Reader) -> bytes | None:
-    """A reader for another process; None, with a warning that says why, where it can't be copied to one."""
+def pickled(reader: Reader) -> bytes:
+    """A reader for another process.
+
+    Raises:
+        Exception: it can't be copied; which kind, what it holds decides.
+    """
     import cloudpickle
 
     columns = reader.columns
     if columns is not None and any(column.device.type != "cpu" for column in columns.values()):
         reader = replace(reader, columns={name: column.cpu() for name, column in columns.items()})
-    try:
-        return bytes(cloudpickle.dumps(reader))
-    except Exception as error:
-        kind = type(reader.source).__name__
-        warnings.warn(
-            f"the dataset `{kind}` can't be copied to a loader process, so it is read in this one: {error}; "
-            "what it holds should be picklable: open files and connections in `__getitem__`, or leave out `workers`",
-            stacklevel=2,
-        )
-        return None
+    return bytes(cloudpickle.dumps(reader))
 
 
 class Loader:
@@ -150,6 +177,7 @@ class Loader:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.is_open = False
         command = [sys.executable, "-m", "shapescript.controller.loader_process"]
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self.process: subprocess.Popen[bytes] = subprocess.Popen(
@@ -159,6 +187,22 @@ class Loader:
             env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
             start_new_session=True,
         )
+
+    def would_answer(self) -> bool:
+        """Whether it has begun to answer, or has ended: whether `open` comes back at once."""
+        assert self.process.stdout is not None
+        return self.is_open or bool(select([self.process.stdout], [], [], 0)[0])
+
+    def open(self) -> None:
+        """Waits until it has its copy.
+
+        Raises:
+            DataError: the process ended.
+            Exception: what kept it from making its copy.
+        """
+        if not self.is_open:
+            self.is_open = True
+            self.receive()
 
     def begin(self, key: int) -> None:
         """Says which epoch begins."""
@@ -176,17 +220,27 @@ class Loader:
             DataError: the process ended.
             Exception: what the dataset raised.
         """
+        self.open()
+        found = self.receive()
+        self.asked -= 1
+        return {name: unpacked(*packed) for name, packed in found.items()}
+
+    def receive(self) -> Any:
+        """What it sent first."""
         assert self.process.stdout is not None
         text = read_message(self.process.stdout)
         if text is None:
             code = self.process.wait()
             how = f"signal {-code}, {signal.Signals(-code).name}" if code < 0 else f"status {code}"
-            raise DataError(f"a loader process ended ({how}) while it read examples")
-        self.asked -= 1
+            raise DataError(
+                f"a loader process ended ({how}) while it read examples; with `workers=0` they are read in the "
+                "program's own process"
+            )
         found = pickle.loads(text)
         if isinstance(found, BaseException):
+            self.asked = max(0, self.asked - 1)
             raise found
-        return {name: unpacked(*packed) for name, packed in found.items()}
+        return found
 
     def send(self, message: bytes) -> None:
         """Writes a message: the reader first, then keys of epochs and numbers of examples."""

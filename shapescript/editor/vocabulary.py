@@ -50,7 +50,7 @@ ROWS: Mapping[str, Word] = {
                        "training, by the running ones else; `mut m.bn` updates these."),
     # data
     "shuffle": word("shuffle(data, seed=)", "The examples in another order, which depends on the seed alone."),
-    "batches": word("batches(data, n, drop_last=false, workers=0)", "Batches of n examples; the last may be shorter."),
+    "batches": word("batches(data, n, drop_last=false, workers=)", "Batches of n examples; the last may be shorter."),
     "take": word("take(data, n)", "The first n examples, or batches."),
     "skip": word("skip(data, n)", "All but the first n examples, or batches."),
     "map": word("map(data, f)", "Each example as the Python function `f` gives it."),
