@@ -180,6 +180,19 @@ data Ex:
         ('fn f(name="x"):\n    pass\n', "E0110", '`name: str = "x"`'),
         ("fn f():\n    x = zeros(3, D)\n", "E0615", "write `zeros[3 D]`"),
         ("fn f():\n    x = zeros[3, 4]\n", "E0116", "leave the comma out"),
+        ("fn f(x: [b T D]) -> [b D]:\n    return mean(x, over=t)\n", "E0305", "did you mean `T`?"),
+        ("fn f(x: [b D]) -> []:\n    return sum(x)\n", "E0304", "or over all of them, `over=[b D]`"),
+        ("fn f(x: [b T D]) -> [b D]:\n    return x[:, -1, :]\n", "E0110", "an index names its axis: `x[n=-1]`"),
+        ("fn f(x: [b D]) -> [b D]:\n    return x |> fn(y) y\n", "E0110", "there are no lambdas"),
+        ("fn f(x: [b D]) -> [b b]:\n    return einsum(x, x: b D, b D -> b b)\n", "E0405", "another name"),
+        ("fn f(path: string):\n    pass\n", "E0205", "write `str`"),
+        ("model M:\n    layers: ModuleList\n", "E0205", "a list of models is `blocks: [L] Block`"),
+        ("fn f(mut m: Net, g: Grads[Net]):\n    m.w = m.w - g\n", "E0610", "`update(mut m, mut opt, g)`"),
+        (
+            "fn two(x: [b D]) -> ([b D], [b D]):\n    return x, x\nfn f(x: [b D]) -> [b D]:\n    return two(x)\n",
+            "E0607",
+            "take it apart first, `a, b = ...`",
+        ),
     ],
 )
 def test_a_habit_of_pytorch_is_told_what_stands_here(text: str, code: str, help: str) -> None:

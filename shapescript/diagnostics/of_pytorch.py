@@ -19,6 +19,15 @@ TYPES = {
     "int8": "write `i8`",
     "uint8": "write `u8`",
     "Tensor": "a tensor's type is its axes: `[b D]`",
+    "string": "write `str`",
+    "integer": "write `int`",
+    "boolean": "write `bool`",
+    "list": "a list of models is `blocks: [L] Block`; of numbers, a tensor, `[D]`",
+    "List": "a list of models is `blocks: [L] Block`; of numbers, a tensor, `[D]`",
+    "ModuleList": "a list of models is `blocks: [L] Block`",
+    "dict": "what has named parts is a `data`, whose fields are tensors",
+    "tuple": "a tuple's type is written `([b C], [])`",
+    "Optional": "there is no value for nothing: leave the parameter out, or give it a default",
 }
 
 REARRANGE = "a pattern names the axes: `rearrange(x: b n D -> n b D)`"

@@ -121,6 +121,8 @@ def unexpected(parser: Any, token: Token | None, stream: TokenStream) -> None:
         message = "the line ends here"
     else:
         message = f"unexpected `{token.text}`" if token.text else "unexpected indent"
+    if help is None and token.type == "FN" and around.at:
+        help = OTHER_LANGUAGES["lambda"]
     if help is None and token.type in KEYWORDS and "NAME" in able:
         message = f"`{token.text}` is a reserved word"
         help = f"choose another name, such as `{token.text}_`"
@@ -223,7 +225,7 @@ def hint_of_kind(around: Around) -> str | None:
     if kind == "FOR" and opener:
         return "there are no comprehensions: write a loop, or leave the list to Python"
     if kind == "COLON" and opener and opener.text == "[":
-        return "a range is written `1..3` and names its axis: `x[n=1..3]`"
+        return "an index names its axis: `x[n=-1]`, or a range, `x[n=1..3]`"
     if kind == "COLON" and len(around.tokens) > 2 and around.tokens[1] is token:
         return f"a value's type is written after it: `{first.text} = ... as TYPE`"
     if kind == "DOTDOT" and then and then.type in ("DOT", "DOTDOT"):

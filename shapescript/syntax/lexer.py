@@ -38,8 +38,8 @@ MEANT = {
     ":=": ("ASSIGN", "="),
 }
 INSTEAD = {
-    "{": "dictionaries and sets stay in Python",
-    "}": "dictionaries and sets stay in Python",
+    "{": "blocks are made by indents, and dictionaries stay in Python",
+    "}": "blocks are made by indents, and dictionaries stay in Python",
     ";": "put one statement on a line",
     "\\": "a line goes on inside brackets, or where the next one begins with `|>`",
     "?": "for a choice between tensors, write `where(c, a, b)`",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from shapescript.diagnostics.of_pytorch import PARAMETERS
 from shapescript.diagnostics.suggest import nearest
 from shapescript.syntax import tree
-from shapescript.types.check_calls import Invocation, check_mut
+from shapescript.types.check_calls import Invocation, check_mut, taken_apart
 from shapescript.types.check_core import Core
 from shapescript.types.kinds import (
     BOOL_HOST,
@@ -89,7 +89,9 @@ def take(core: Core, call: Invocation, signature: Signature) -> Given | None:
         words, test = signature.wanted[key]
         of = core.type_of(argument.value)
         if not test(of) and not (isinstance(of, PythonValue) and key not in signature.mut and words != MODEL[0]):
-            core.report("E0607", f"`{key}` of `{name}` is {words}, and this is {of}", argument.value, f"{of}")
+            apart = [taken_apart(of)] if isinstance(of, TupleOf) else []
+            message = f"`{key}` of `{name}` is {words}, and this is {of}"
+            core.report("E0607", message, argument.value, f"{of}", helps=apart)
             return None
         if not check_mut(core, argument, key in signature.mut, key, name):
             return None

@@ -29,6 +29,7 @@ from shapescript.types.kinds import (
     Optimizer,
     PythonValue,
     Tensor,
+    TupleOf,
     Type,
     Wrong,
 )
@@ -149,9 +150,18 @@ def _sizes(core: Core, mismatch: Mismatch) -> str:
     return f": their sizes are {wanted} and {found}" if wanted != found else f", though both are {wanted} long"
 
 
+def taken_apart(of: TupleOf) -> str:
+    """What to write where a tuple is given and one of its values is meant."""
+    names = ["l", "g"] if any(isinstance(item, Gradients) for item in of.items) and len(of.items) == 2 else None
+    names = names or [f"{letter}" for letter in "abcdefgh"[: len(of.items)]]
+    return f"it is a tuple of {len(of.items)}: take it apart first, `{', '.join(names)} = ...`"
+
+
 def _advice(core: Core, mismatch: Mismatch, node: tree.Node) -> list[str]:
     wanted, found = mismatch.wanted, mismatch.found
     text = core.source_text(node)
+    if isinstance(found, TupleOf) and not isinstance(wanted, TupleOf):
+        return [taken_apart(found)]
     shown = f"({text})" if isinstance(node, (tree.Binary, tree.Unary, tree.Pipe, tree.As)) else text
     if isinstance(found, PythonValue):
         return [f"say what Python gives: `{shown} as {wanted}`"]

@@ -301,6 +301,10 @@ def host_binary(core: Core, expr: tree.Binary, left: Type, right: Type) -> Type:
     if expr.op == "+" and STR in (left, right):
         other = expr.right if left == STR else expr.left
         helps = (f"write `str({core.source_text(other)})`",)
+    elif any(isinstance(kind, Gradients) for kind in (left, right)):
+        helps = ("an optimizer's state changes a model: `update(mut m, mut opt, g)`; one gradient is a tensor, `g.w`",)
+    elif expr.op == "%" and left == STR:
+        helps = ("give `print` several values, or join strings with `+` and `str(x)`",)
     words = f"`{expr.op}` doesn't go with {left} and {right}"
     labels = (Label(core.span(expr.left), f"{left}"), Label(core.span(expr.right), f"{right}"))
     core.report("E0610", words, expr, "", labels, helps=helps)

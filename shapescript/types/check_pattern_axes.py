@@ -273,7 +273,9 @@ def result_axes(names: Names, sizes: Sequence[tree.Expr], *, new: bool = False) 
     for size in sizes:
         for name in leaf_names(size):
             if name in written:
-                names.context.report("E0405", f"`{name}` stands twice in the result of the pattern", size)
+                helps = ["give one of them another name, in its operand too: a new name stands for that axis"]
+                message = f"`{name}` stands twice in the result of the pattern"
+                names.context.report("E0405", message, size, helps=helps)
                 return None
             written.add(name)
         if isinstance(size, tree.AnyAxes):

@@ -353,7 +353,10 @@ def one_axis(context: Context, size: tree.Expr, value: Value, what: str) -> Axis
         context.report("E0303", message, size, f"which `{text}`?", [here], helps=helps)
     elif value.type.axes:
         names = ", ".join(f"`{axis}`" for axis in value.type.axes)
-        context.report("E0305", f"{what}: the value has no axis `{text}`", size, "", [here], [f"its axes are {names}"])
+        similar = next((f"{axis}" for axis in value.type.axes if f"{axis}".lower() == text.lower()), None)
+        helps = [f"did you mean `{similar}`?"] if similar else []
+        message = f"{what}: the value has no axis `{text}`"
+        context.report("E0305", message, size, "", [here], [f"its axes are {names}"], helps)
     else:
         context.report("E0305", f"{what}: the value has no axis `{text}`", size, "", [here], ["it is a scalar"])
     return None
@@ -380,11 +383,17 @@ def several_axes(context: Context, over: tree.Expr, value: Value, what: str) -> 
     return tuple(found)
 
 
+WHOLE = frozenset(("sum", "mean", "max", "min", "any", "all", "norm", "var", "std"))
+"""Reductions that are often over all axes, and may be."""
+
+
 def need_over(context: Context, node: tree.Expr, name: str, given: Given, value: Value) -> tree.Expr | None:
     """The `over=` of a call, without which there is an error that shows the axes to choose from."""
     over = given.get("over")
     if over is None:
         helps = [f"write `{name}(..., over={axis})`" for axis in value.type.axes]
+        if name in WHOLE and len(value.type.axes) > 1:
+            helps.append(f"or over all of them, `over={show_axes(value.type.axes)}`")
         shown = show_axes(value.type.axes)
         context.report("E0304", f"`{name}` needs `over=`, the axis", node, f"the value is `{shown}`", helps=helps)
     return over
