@@ -287,7 +287,8 @@ def test_a_command_that_is_ended_while_it_starts_leaves_nothing(name: str, secon
         process_group=0,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    while not (started := family(process.pid)):
+    while not family(process.pid):
+        assert process.poll() is None
         time.sleep(0.01)
     time.sleep(seconds)
     started = family(process.pid)

@@ -6,11 +6,14 @@ import argparse
 import gc
 import os
 import platform
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from shapescript import __version__
@@ -159,13 +162,30 @@ def run_main(session: Session, values: dict[str, object], count: bool = False) -
 
 @contextmanager
 def modules_kept() -> Iterator[None]:
-    """For imports: what they make stays, so that nothing of it is looked through for garbage, neither now nor later."""
+    """For imports: what they make stays, so that nothing of it is looked through for garbage, neither now nor later.
+
+    Ctrl-C ends them. Where it comes while torch's part in C++ imports numpy, torch takes it for numpy's failure.
+    """
+    came = False
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        signal.default_int_handler(number, frame)
+
+    at_first = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT)
+    if at_first is signal.default_int_handler:
+        signal.signal(signal.SIGINT, heard)
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
         gc.enable()
+        if at_first is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def begun_workers(session: Session) -> ForkServer | None:

@@ -60,39 +60,53 @@ def load() -> None:
 def serve(control: socket.socket) -> None:
     """Starts the workers that are asked for, and tells of their ends, until nothing more can be asked."""
     alone = len(os.listdir("/proc/self/task")) == 1
-    ranks: dict[int, int] = {}  # by the file that becomes ready when the worker has gone
+    ended, wake = os.pipe()  # a byte comes when a worker has gone
+    os.set_blocking(ended, False)
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    ranks: dict[int, int] = {}  # by the process
     poll = select.poll()
-    poll.register(control, select.POLLIN)
+    for file in (control.fileno(), ended):
+        poll.register(file, select.POLLIN)
     try:
         while True:
-            for file, _ in poll.poll():
-                if file in ranks:
-                    poll.unregister(file)
-                    control.send(json.dumps({"rank": ranks.pop(file), "status": status_of(file)}).encode())
+            ready = {file for file, _ in poll.poll()}
+            if ended in ready:
+                os.read(ended, LONGEST)
+                for pid, rank in list(ranks.items()):
+                    if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                        del ranks[pid]
+                        tell(control, rank=rank, status=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            if control.fileno() not in ready:
+                continue
+            text, files, _, _ = socket.recv_fds(control, LONGEST, MOST_FILES)
+            if not text:
+                return
+            start = Start.of(text.decode()).with_files(files, os.getpid())
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for file in (control.detach(), ended, wake):
                     os.close(file)
-                    continue
-                text, files, _, _ = socket.recv_fds(control, LONGEST, MOST_FILES)
-                if not text:
-                    return
-                start = Start.of(text.decode()).with_files(files, os.getpid())
-                pid = os.fork()
-                if pid == 0:
-                    control.close()
-                    for each in ranks:
-                        os.close(each)
-                    work(start, alone)
-                end = os.pidfd_open(pid)
-                ranks[end] = start.rank
-                poll.register(end, select.POLLIN)
-                control.send(json.dumps({"rank": start.rank, "pid": pid}).encode())
-                for each in files:
-                    os.close(each)
+                work(start, alone)
+            ranks[pid] = start.rank
+            tell(control, rank=start.rank, pid=pid)
+            for file in files:
+                os.close(file)
     except ConnectionError:
         pass  # the controller has gone
     finally:
-        for file in ranks:
-            signal.pidfd_send_signal(file, signal.SIGKILL)
-            status_of(file)
+        for pid in ranks:
+            os.kill(pid, signal.SIGKILL)  # nobody else has its number: it wasn't waited for
+        for pid in ranks:
+            os.waitpid(pid, 0)
+
+
+def tell(control: socket.socket, **what: int) -> None:
+    """Says something of a worker."""
+    control.send(json.dumps(what).encode())
 
 
 def work(start: Start, alone: bool) -> NoReturn:
@@ -106,10 +120,3 @@ def work(start: Start, alone: bool) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     os._exit(1)
-
-
-def status_of(end: int) -> int:
-    """Waits for a worker; its exit status as `subprocess` has it."""
-    result = os.waitid(os.P_PIDFD, end, os.WEXITED)
-    assert result is not None
-    return result.si_status if result.si_code == os.CLD_EXITED else -result.si_status

@@ -1,10 +1,9 @@
 """How the processes of workers are begun: copies of a fork server, or a clean interpreter for each.
 
 Gives `ForkServer` and `Interpreters`, the two `Launcher`s, and `Process`, a worker's process as its supervisor holds
-it. A worker starts from a clean interpreter that has nothing of the program's own. Where the system tells of any
-process's end by a file, one such interpreter loads torch once for all workers and copies itself (`fork_server.py`);
-elsewhere each worker loads it. Imports no torch: the command starts the fork server before it loads torch itself, so
-that the two go on side by side.
+it. A worker starts from a clean interpreter that has nothing of the program's own. On Linux one such interpreter loads
+torch once for all workers and copies itself (`fork_server.py`); elsewhere each worker loads it. Imports no torch: the
+command starts the fork server before it loads torch itself, so that the two go on side by side.
 """
 
 from __future__ import annotations
@@ -54,13 +53,9 @@ class Launcher(Protocol):
 
 
 def launcher_of(count: int, path: Sequence[str]) -> Launcher:
-    """What begins so many workers here: a fork server, where such a one can tell of their ends."""
+    """What begins so many workers here: a fork server, where workers end with the process that started them."""
     _, threads = share_of_cores(count)
-    file = pidfd(os.getpid()) if native is not None else None
-    if file is None:
-        return Interpreters(threads, path)
-    os.close(file)
-    return ForkServer(threads, path)
+    return ForkServer(threads, path) if native is not None and sys.platform == "linux" else Interpreters(threads, path)
 
 
 def begun_ahead(count: int, folder: str | os.PathLike[str]) -> ForkServer | None:
