@@ -11,12 +11,14 @@ import time
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from shapescript.rent import guest
 from shapescript.rent.errors import RentError
 from shapescript.rent.files_back import FilesBack
+from shapescript.rent.image import make_image
 from shapescript.rent.recipe import own_requirements, project_files, recipe, torch_index
 from shapescript.rent.run import warnings
 from shapescript.rent.upload import Stamp, Upload, files_of_root, find_files, size
@@ -94,6 +96,32 @@ def test_the_recipe_is_what_is_here(tmp_path: Path) -> None:
     write(tmp_path, "requirements.txt")
     step = recipe(tmp_path, {}).packages_step
     assert step is not None and "-r /opt/requirements.txt" in step and "-c /opt/same-versions.txt" in step
+
+
+def test_the_module_for_gpus_is_built_there(tmp_path: Path) -> None:
+    """Its sources travel, a compiler for them is there before, and without it the image isn't made."""
+    made = recipe(tmp_path, {})
+    sources = ("launch.cu", "launch_tiles.cu", "bindings.cpp", "nccl.cpp")
+    assert {f"csrc/cuda/{name}" for name in sources} <= set(made.source)
+    assert "--target /opt/cuda " in made.cuda_step and "'nvidia-cuda-nvcc==13.0.*'" in made.cuda_step
+    assert " SHAPESCRIPT_CUDA=1 CUDA_HOME=/opt/cuda/nvidia/cu13 " in made.shapescript_step
+
+    steps: list[str] = []
+
+    class Image:
+        def run_commands(self, step: str) -> Image:
+            steps.append(step)
+            return self
+
+        def add_local_file(self, *given: object, **named: object) -> Image:
+            return self
+
+        add_local_dir = add_local_file
+
+    modal = SimpleNamespace(Image=SimpleNamespace(from_registry=lambda base: Image()))
+    (tmp_path / "train.ss").write_text("devices cuda[0]\n")
+    make_image(modal, made, Upload(tmp_path), {}, tmp_path)  # type: ignore[arg-type]
+    assert steps == [made.compiler_step, made.cuda_step, made.torch_step, made.shapescript_step]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,9 @@ WORK = "/root/program"
 
 def make_image(modal: ModuleType, recipe: Recipe, upload: Upload, job: dict[str, object], here: Path) -> Any:
     """The image; nothing is built until it is asked for."""
-    image = modal.Image.from_registry(recipe.base).run_commands(recipe.compiler_step).run_commands(recipe.torch_step)
+    image = modal.Image.from_registry(recipe.base)
+    for step in (recipe.compiler_step, recipe.cuda_step, recipe.torch_step):
+        image = image.run_commands(step)
     image = image.add_local_file(written(here / "same-versions.txt", recipe.constraints), CONSTRAINTS, copy=True)
     image = image.add_local_dir(gathered(recipe, here / "source"), SOURCE, copy=True)
     image = image.run_commands(recipe.shapescript_step)

@@ -26,6 +26,10 @@ SOURCE = "/opt/shapescript"
 """Where ShapeScript's source lies in the image."""
 CONSTRAINTS = "/opt/same-versions.txt"
 REQUIREMENTS = "/opt/requirements.txt"
+CUDA = "/opt/cuda"
+"""Where NVIDIA's compiler lies in the image, apart from what torch brings along, which is as torch wants it."""
+CUDA_PACKAGES = ("cuda-nvcc", "cuda-crt", "nvvm", "cuda-runtime", "cuda-cccl")
+CUDA_VERSION = "13.0.*"
 PIP = "python -m pip install --no-cache-dir --root-user-action=ignore --disable-pip-version-check"
 
 
@@ -50,6 +54,12 @@ class Recipe:
     def compiler_step(self) -> str:
         """What builds ShapeScript's modules in C++."""
         return "apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*"
+
+    @property
+    def cuda_step(self) -> str:
+        """NVIDIA's compiler, which builds ShapeScript's module for GPUs."""
+        packages = " ".join(f"'nvidia-{name}=={CUDA_VERSION}'" for name in CUDA_PACKAGES)
+        return f"{PIP} --no-deps --target {CUDA} {packages}"
 
     @property
     def torch_step(self) -> str:
@@ -78,8 +88,9 @@ class Recipe:
 
     @property
     def shapescript_step(self) -> str:
-        """The same ShapeScript; where its modules in C++ can't be built, the image isn't made."""
-        return f"SHAPESCRIPT_NATIVE=1 {PIP} -c {CONSTRAINTS} {SOURCE}"
+        """The same ShapeScript; where its modules in C++ or for GPUs can't be built, the image isn't made."""
+        built = f"SHAPESCRIPT_NATIVE=1 SHAPESCRIPT_CUDA=1 CUDA_HOME={CUDA}/nvidia/cu13"
+        return f"{built} {PIP} -c {CONSTRAINTS} {SOURCE}"
 
 
 def recipe(folder: Path, packages: Mapping[str, str]) -> Recipe:
