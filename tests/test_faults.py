@@ -132,6 +132,22 @@ def test_an_idle_worker_that_goes_is_noticed(name: str) -> None:
     expect_all_gone(pool, pool.processes)
 
 
+def test_a_worker_that_does_not_run_is_noticed_without_being_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a container is frozen: no state of the process says so, but its heart doesn't beat."""
+    pool = begun(deadline=1.0)
+    beats = pool._supervisor._beats
+    monkeypatch.setattr(pool._supervisor, "_beats", lambda rank: 7 if rank else beats(rank))
+    runner = runner_of(pool, calls("sleeps"), ["rows"])
+    value = runner.run([torch.full((3,), 100.0)], {"b": 3}, RandomKey(0, 1))[0]
+    with (
+        within(),
+        pytest.raises(WorkerFailure, match=r"`cpu\[1\]`, at step 1, program.ss:4: it hasn't run for 1\.") as caught,
+    ):
+        value.fetch()
+    assert str(caught.value).count("\n") == 0
+    expect_all_gone(pool, pool.processes)
+
+
 def test_a_worker_that_never_starts_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     from shapescript.devices.workers import launching
 

@@ -25,7 +25,6 @@ from shapescript.devices.workers.reports import Answer, Failed, ReportReader
 from shapescript.devices.workers.worker import Start
 
 TICK = 0.1
-PATIENCE = 4  # times the deadline, for a worker that isn't stopped and yet doesn't run: the machine may be very busy
 GRACE = 4.0  # at most, for the others to finish the commands before the one that failed
 FAREWELL = 0.2  # for idle workers to go by themselves
 LOST_GRACE = 3.0  # for the cause to be seen after a worker says that another doesn't answer
@@ -153,7 +152,7 @@ class Supervisor:
             for rank, (process, heart) in enumerate(zip(self.processes, hearts, strict=True)):
                 state = state_of(process.pid)
                 silence = heart.silent(now, state, self._beats(rank) if self._beats is not None else 0)
-                if silence > self._deadline * (1 if state in STOPPED else PATIENCE):
+                if silence > self._deadline:
                     words = words_for_silence(state, silence)
                     return Fault(rank, self._channel.finished(rank) + 1, None, words)
         return None
