@@ -56,6 +56,13 @@ fn step(mut m: Net, mut opt: AdamW[Net], batch: [b] Example) -> [] NonNeg:
     update(mut m, mut opt, g)
     return l
 
+fn best(by: float, m: Net, pixels: [b D], k: int, rate: float = 0.5, flip: bool = false) -> [b k]:
+    s = logits(m, pixels) * by + rate
+    if flip:
+        s = -s
+    values, places = topk(s, k, over=C)
+    return values
+
 fn doubled(mut x: [b D]):
     x = x * 2.0
 """
@@ -172,6 +179,24 @@ def test_a_function_of_a_batch_is_a_module(net: Any, tmp_path: Path) -> None:
     shapescript.export(m, "loss", tmp_path / "loss.pt2", batch={"pixels": x, "digit": y})
     found = torch.export.load(tmp_path / "loss.pt2").module()({"pixels": x[:7], "digit": y[:7]})
     torch.testing.assert_close(found, net.loss(m, batch[:7]))
+
+
+def test_numbers_are_fixed_when_a_module_is_made(net: Any, tmp_path: Path) -> None:
+    m, (x, _) = net.Net(seed=0), examples()
+    for fixed in ({"by": 2.0, "k": 2}, {"by": 3, "k": 1, "rate": 0.0, "flip": True}):
+        module = m.to_torch("best", **fixed)
+        torch.testing.assert_close(module(x).detach(), net.best(m=m, pixels=x, **fixed))
+        torch.testing.assert_close(module(x[:5]).detach(), net.best(m=m, pixels=x[:5], **fixed))
+    shapescript.export(m, "best", tmp_path / "best.pt2", pixels=x, by=2.0, k=2)
+    found = torch.export.load(tmp_path / "best.pt2").module()(x[:7])
+    torch.testing.assert_close(found.detach(), net.best(2.0, m, x[:7], 2))
+    for wrong, words in (
+        ({"k": 2}, r"`by` of `best` is float: give it when the module is made, `m.to_torch\(\"best\", by=...\)`"),
+        ({"by": 1, "k": "2"}, "`k` of `best` is int, and this is str"),
+        ({"by": 1, "k": 2, "pixels": x}, "`pixels` isn't a number that `best` takes; it takes by, k, rate, flip"),
+    ):
+        with pytest.raises(shapescript.ArgumentError, match=words):
+            m.to_torch("best", **wrong)
 
 
 @pytest.mark.parametrize(

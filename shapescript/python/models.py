@@ -249,11 +249,14 @@ class Model(Handle):
         with self._runtime.running():
             weights.load(self._value, path, names)
 
-    def to_torch(self, function: str) -> torch.nn.Module:
-        """A function of the program, with copies of this model's tensors, as an `nn.Module`: the same numbers."""
+    def to_torch(self, function: str, **fixed: object) -> torch.nn.Module:
+        """A function of the program, with copies of this model's tensors, as an `nn.Module`: the same numbers.
+
+        What the function takes besides its model and tensors is `fixed` here, or has its default: `k=3`.
+        """
         from shapescript.python.torch_modules import to_torch
 
-        return to_torch(self, function)
+        return to_torch(self, function, **fixed)
 
     def __call__(self, *arguments: object, **named: object) -> Any:
         raise TypeError("a model isn't a function: the program's functions take it, as in `net.logits(m, x)`")

@@ -29,15 +29,17 @@ from shapescript.devices.reference.lowering import LOWERINGS, Run, Step
 from shapescript.devices.reference.lowering import ValueProblem as WrongValue
 from shapescript.diagnostics.suggest import nearest
 from shapescript.placement.kinds import Kind
-from shapescript.python.arguments import Arguments, bind
+from shapescript.python.arguments import Arguments, bind, host
 from shapescript.python.handles import Batch as BatchHandle
 from shapescript.python.models import Model
+from shapescript.specialise.expressions import evaluate
 from shapescript.specialise.specialise import Call
 from shapescript.specialise.values import DeviceTensor, unflatten
 from shapescript.syntax import tree
 from shapescript.types.axes import Axis
-from shapescript.types.kinds import Batch, ModelOf, Tensor
-from shapescript.types.typed import FunctionInfo
+from shapescript.types.kinds import Batch, Host, ModelOf, Tensor, Type
+from shapescript.types.size import Size
+from shapescript.types.typed import FunctionInfo, ParameterInfo
 
 if TYPE_CHECKING:
     from shapescript.python.runtime import Runtime
@@ -77,7 +79,7 @@ class Traced:
 class TorchModule(nn.Module):
     """A function of a program with a model's tensors as its parameters and buffers."""
 
-    def __init__(self, model: Model, info: FunctionInfo) -> None:
+    def __init__(self, model: Model, info: FunctionInfo, fixed: Mapping[str, object]) -> None:
         super().__init__()
         self.function = info.name
         self._runtime = model._runtime
@@ -92,6 +94,7 @@ class TorchModule(nn.Module):
                 self._dtypes[place.name] = place.value.data.dtype
                 put(self, place.name, place.value.data.clone(), model._is_param(place.name))
         self._model = model.__deepcopy__({})
+        self._fixed = dict(fixed)
         self._traced: dict[tuple[tuple[int, ...], ...], Traced] = {}
         self._checked: set[Hashable] = set()
 
@@ -108,13 +111,22 @@ class TorchModule(nn.Module):
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         """The function's result, whole."""
-        model = next(parameter.name for parameter in self._info.parameters if isinstance(parameter.type, ModelOf))
         given = self.arguments(bind(self._others(), arguments, named))
-        traced = self._for({**given, model: self._model})
-        tensors = [tensor for name, value in given.items() for tensor in self._elements(name, value)]
-        count = tensors[0].shape[0] if tensors and tensors[0].dim() else 1
-        own = [self._own(name) for name in self._names]
-        order = [*own, *tensors] if self._info.parameters[0].name == model else [*tensors, *own]
+        traced = self._for(given)
+        order: list[torch.Tensor] = []
+        rows: list[int] = []
+        for parameter in self._info.parameters:
+            if isinstance(parameter.type, ModelOf):
+                order += [self._own(name) for name in self._names]
+            elif parameter.name in self._fixed:
+                number = self._fixed[parameter.name]
+                if isinstance(number, float):  # the one host value that a compiled function leaves open
+                    order.append(torch.tensor(number, dtype=torch.float64, device=traced.device))
+            else:
+                tensors = self._elements(parameter.type, given[parameter.name])
+                rows += [tensor.shape[0] for tensor in tensors if tensor.dim()]
+                order += tensors
+        count = rows[0] if rows else 1
         try:
             return traced(order, count)
         except WrongValue as error:
@@ -173,15 +185,19 @@ class TorchModule(nn.Module):
         return made
 
     def _others(self) -> FunctionInfo:
-        """The function without its model."""
-        rest = tuple(parameter for parameter in self._info.parameters if not isinstance(parameter.type, ModelOf))
+        """The function without its model, and without what was fixed."""
+        rest = tuple(
+            parameter
+            for parameter in self._info.parameters
+            if not isinstance(parameter.type, ModelOf) and parameter.name not in self._fixed
+        )
         return FunctionInfo(
             self._info.name, rest, self._info.result, self._info.axes, self._info.node, self._info.source
         )
 
-    def _elements(self, name: str, value: Any) -> list[torch.Tensor]:
+    def _elements(self, kind: Type, value: Any) -> list[torch.Tensor]:
         """The tensors of an argument in the program's elements: one of f64 is taken for f32, as in a call."""
-        kind = next(parameter.type for parameter in self._info.parameters if parameter.name == name)
+        kinds: list[Type]
         if isinstance(kind, Batch):
             kinds = [field.type for field in self._runtime.program.data_of[kind.data].fields.values()]
         else:
@@ -191,7 +207,7 @@ class TorchModule(nn.Module):
 
     def _for(self, given: Mapping[str, Any]) -> Traced:
         """The operations for arguments of these sizes; arguments of a new form are checked as in a call."""
-        tensors = [tensor for value in given.values() if value is not self._model for tensor in leaves(value)]
+        tensors = [tensor for value in given.values() for tensor in leaves(value)]
         key = tuple(tuple(tensor.shape[1:]) for tensor in tensors)
         found = self._traced.get(key)
         if torch.compiler.is_exporting():
@@ -200,9 +216,9 @@ class TorchModule(nn.Module):
             return found
         form = tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in tensors)
         if form not in self._checked:
-            plain = {
-                name: value if value is self._model else each_tensor(detached, value) for name, value in given.items()
-            }
+            plain = {name: each_tensor(detached, value) for name, value in given.items()}
+            model = next(each.name for each in self._info.parameters if isinstance(each.type, ModelOf))
+            plain = {**plain, **self._fixed, model: self._model}
             if found is None:
                 found = self._traced[key] = trace(self._runtime, self._info, plain)
             else:
@@ -249,12 +265,15 @@ def trace(runtime: Runtime, info: FunctionInfo, given: Mapping[str, Any]) -> Tra
                 values[name] = DeviceTensor(value.held, (rows, *value.axes[1:]), value.element, value.sizes)
         assert isinstance(info.node, tree.Function)
         frame = runtime.evaluator.frame(info.source, info)
+        for name, value in values.items():
+            if name in info.axes and isinstance(value, int):
+                frame.axes[name] = runtime.domain.local_axis(Axis(name, Size.of(value)))
         ordered = [values[parameter.name] for parameter in info.parameters]
         return Traced(runtime, runtime.domain.specialiser.prepare(info.node, ordered, frame))
 
 
-def to_torch(model: Model, function: str) -> TorchModule:
-    """A function that takes the model, and tensors besides, as an `nn.Module`.
+def to_torch(model: Model, function: str, **fixed: object) -> TorchModule:
+    """A function that takes the model, and tensors besides, as an `nn.Module`; its numbers are `fixed` here.
 
     Raises:
         ArgumentError: there is no such function, or it takes or does something else.
@@ -272,9 +291,11 @@ def to_torch(model: Model, function: str) -> TorchModule:
         raise ArgumentError(f"`{function}` {kinds[info.node].words}, so it can't be a module of PyTorch")
     models = [parameter for parameter in info.parameters if isinstance(parameter.type, ModelOf)]
     others = [parameter for parameter in info.parameters if not isinstance(parameter.type, ModelOf)]
-    wrong = [parameter for parameter in others if not isinstance(parameter.type, (Tensor, Batch))]
-    if len(models) != 1 or models[0] not in (info.parameters[0], info.parameters[-1]):
-        raise ArgumentError(f"a module of PyTorch is a function of one model, first or last; `{function}` takes others")
+    numbers = [parameter for parameter in others if isinstance(parameter.type, Host)]
+    wrong = [parameter for parameter in others if not isinstance(parameter.type, (Tensor, Batch, Host))]
+    if len(models) != 1:
+        found = "none" if not models else f"{len(models)} of them"
+        raise ArgumentError(f"a module of PyTorch is a function of one model, and `{function}` takes {found}")
     if wrong or any(parameter.mut for parameter in info.parameters):
         what = f"`{wrong[0].name}`, {wrong[0].type}" if wrong else "a `mut` parameter"
         raise ArgumentError(
@@ -282,7 +303,40 @@ def to_torch(model: Model, function: str) -> TorchModule:
         )
     if models[0].type != model._value.type and not model._value.type.arguments:
         raise ArgumentError(f"`{models[0].name}` of `{function}` is {models[0].type}, and this is {model._value.type}")
-    return TorchModule(model, info)
+    return TorchModule(model, info, fixed_numbers(runtime, info, numbers, fixed))
+
+
+def fixed_numbers(
+    runtime: Runtime, info: FunctionInfo, numbers: Sequence[ParameterInfo], given: Mapping[str, object]
+) -> dict[str, object]:
+    """The numbers, bools and strings that a function takes: those given, and the others' defaults.
+
+    Raises:
+        ArgumentError: one has neither, is of another type, or isn't one of them.
+    """
+    names = [parameter.name for parameter in numbers]
+    for name in given:
+        if name not in names:
+            takes = f"it takes {', '.join(names)}" if names else "it takes none"
+            raise ArgumentError(f"`{name}` isn't a number that `{info.name}` takes; {takes}")
+    found: dict[str, object] = {}
+    with runtime.running():
+        frame = runtime.evaluator.frame(info.source, info)
+        for parameter in numbers:
+            of = parameter.type
+            assert isinstance(of, Host)
+            if parameter.name in given:
+                found[parameter.name] = host(given[parameter.name], of, f"`{parameter.name}` of `{info.name}`")
+            elif parameter.default is not None:
+                found[parameter.name] = evaluate(runtime.evaluator, frame, parameter.default)
+            else:
+                raise ArgumentError(
+                    f"`{parameter.name}` of `{info.name}` is {of}: give it when the module is made, "
+                    f'`m.to_torch("{info.name}", {parameter.name}=...)`'
+                )
+            if of.name == "float":
+                found[parameter.name] = float(found[parameter.name])  # type: ignore[arg-type]
+    return found
 
 
 def export(model: Model, function: str, path: str | Path, **examples: Any) -> None:
@@ -294,7 +348,13 @@ def export(model: Model, function: str, path: str | Path, **examples: Any) -> No
     Raises:
         Error: a package is missing, or torch can't write it.
     """
-    module = to_torch(model, function).eval()
+    infos = model._runtime.program.functions
+    hosts = (
+        {each.name for each in infos[function].parameters if isinstance(each.type, Host)} if function in infos else ()
+    )
+    fixed = {name: value for name, value in examples.items() if name in hosts}
+    examples = {name: value for name, value in examples.items() if name not in hosts}
+    module = to_torch(model, function, **fixed).eval()
     names = [parameter.name for parameter in module._others().parameters]
     given = module.arguments(bind(module._others(), (), examples))
     arguments = tuple(each_tensor(doubled, given[name]) for name in names)
