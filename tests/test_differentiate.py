@@ -113,7 +113,7 @@ CASES: dict[str, tuple[Loss, list[tuple[Axis, ...]]]] = {
     ),
     "where": (lambda b, x: total(b, b.where(b.less(x[0], x[1]), x[0], b.square(x[1]))), [(B, N), (N,)]),
     "sort": (lambda b, x: total(b, b.multiply(b.sort(x[0], N), x[1])), [(B, N), (N,)]),
-    "topk": (lambda b, x: total(b, b.topk_values(x[0], N, 2, Axis.of(2))), [(B, N)]),
+    "topk": (lambda b, x: total(b, b.topk_values(x[0], N, Size.of(2), Axis.of(2))), [(B, N)]),
     "square weight": (
         lambda b, x: total(b, b.contract(x[0], b.relabel(x[1], (D, Axis("D2", D.size))), (B, Axis("D2", D.size)))),
         [(B, D), (D, D)],

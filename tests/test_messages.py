@@ -120,6 +120,15 @@ def test_a_scalar_in_a_pattern_has_no_axes(pattern: str) -> None:
     assert codes(f"dim D = 4\ndim E = 3\nfn f(s: [], x: [D E]) -> [D E]:\n    return einsum({pattern})\n") == []
 
 
+def test_an_axis_that_became_longer_is_given_a_name() -> None:
+    (found,) = diagnose("fn f(x: [b t]) -> [b]:\n    y = pad(x, t=(1, 0))\n    return sum(y, over=t)\n")
+    assert found.code == "E0305"
+    assert "`rearrange(y: b m -> b m)`, and then `m`" in found.helps[0]
+    assert (
+        codes("fn f(x: [b t]) -> [b t]:\n    y = pad(x, t=(1, 0))\n    return rearrange(y: b m -> b m)[m=0..t]\n") == []
+    )
+
+
 def test_an_unknown_dim_is_said_once() -> None:
     """A name of one letter is like any other of one letter, so none is suggested."""
     (found,) = diagnose("dim D = 4\nfn f(x: [b I], y: [b I]) -> [b I]:\n    return x + y\n")

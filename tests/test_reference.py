@@ -176,7 +176,10 @@ def test_ties_take_the_first(bench: Bench) -> None:
     x = bench.input(D, value=torch.tensor([1.0, 5.0, 5.0, 0.0, 5.0, 0.0], dtype=torch.float64))
     k = Axis.of(3)
     got = bench.run(
-        bench.b.argmax(x, D), bench.b.argmin(x, D), bench.b.topk_indices(x, D, 3, k), bench.b.topk_values(x, D, 3, k)
+        bench.b.argmax(x, D),
+        bench.b.argmin(x, D),
+        bench.b.topk_indices(x, D, Size.of(3), k),
+        bench.b.topk_values(x, D, Size.of(3), k),
     )
     assert int(got[0]) == 1 and int(got[1]) == 3
     assert got[2].tolist() == [1, 2, 4] and got[3].tolist() == [5.0, 5.0, 5.0]

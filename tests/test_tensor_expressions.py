@@ -132,6 +132,12 @@ CASES: list[Case] = [
     ("(x: [b n D]) -> [b n D]: return roll(x, D=-1) + flip(x, over=n)", (x,), lambda: x.roll(-1, 2) + x.flip(1)),
     ("(i: [b n] Index[V]) -> [b n V]: return one_hot(i, over=V)", (tokens,), lambda: F.one_hot(tokens, 5).float()),
     ("(x: [b n D]) -> [b n 2]: best, _ = topk(x, 2, over=D); return best", (x,), lambda: x.topk(2).values),
+    ("(x: [b n D]) -> [b n D]: best, _ = topk(x, D, over=D); return best", (x,), lambda: x.topk(x.shape[2]).values),
+    (
+        "(x: [b n D]) -> [b n D-1]: best, _ = topk(x, D - 1, over=D); return best",
+        (x,),
+        lambda: x.topk(x.shape[2] - 1).values,
+    ),
     (
         "(x: [n m]) -> [n m]: return masked_fill(x, !causal[n m], 0) + eye[n m]",
         (x[0, :, :3],),

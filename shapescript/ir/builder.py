@@ -446,11 +446,11 @@ class Builder:
         """x to a mean square of 1, over some axes."""
         return self.emit("rms_norm", x, over=several(over), eps=eps)
 
-    def topk_values(self, x: Node, over: Axis, k: int, result: Axis) -> Node:
+    def topk_values(self, x: Node, over: Axis, k: Size, result: Axis) -> Node:
         """The k greatest, in falling order."""
         return self.emit("topk_values", x, over=over, k=k, result=result)
 
-    def topk_indices(self, x: Node, over: Axis, k: int, result: Axis) -> Node:
+    def topk_indices(self, x: Node, over: Axis, k: Size, result: Axis) -> Node:
         """Where the k greatest stand."""
         return self.emit("topk_indices", x, over=over, k=k, result=result)
 

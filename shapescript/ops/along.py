@@ -25,6 +25,7 @@ from shapescript.ops.statistics import mean_of, variance_of
 from shapescript.types.axes import Axis
 from shapescript.types.element import Element
 from shapescript.types.kinds import Tensor
+from shapescript.types.size import Size
 
 if TYPE_CHECKING:
     from shapescript.ir.builder import Builder
@@ -189,7 +190,7 @@ def _topk(name: str, doc: str, example: str, gradient: Gradient | None) -> None:
 def _d_topk(b: Builder, node: Node, dy: Node) -> Sequence[Node | None]:
     (x,) = node.operands
     axis, result = one_axis(node.attributes), attribute(node.attributes, "result", Axis)
-    places = b.topk_indices(x, over=axis, k=attribute(node.attributes, "k", int), result=result)
+    places = b.topk_indices(x, over=axis, k=attribute(node.attributes, "k", Size), result=result)
     return (b.scatter_add(dy, places, over=axis, axes=x.axes),)
 
 

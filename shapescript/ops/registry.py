@@ -31,7 +31,7 @@ The primitives, their operands and their attributes, on which the families and t
   others stand where `over` stood
 - `scatter_add` (x, index): `over: Axis`, `axes`, the result's. x has all axes of the index; an axis of the index that
   the result has too, `over` apart, lines up, and the others are summed into `over`
-- `topk_values topk_indices` (x): `over: Axis`, `k: int`, `result: Axis`
+- `topk_values topk_indices` (x): `over: Axis`, `k: Size`, `result: Axis`
 - `random_key` (): the number of the controller's call, an i64 scalar; `random_uniform random_normal` (key): `axes`,
   `place: int`, `element`, in 0..1 or standard normal; `random_integers` (key): `axes`, `place: int`, `bound: Size`,
   to `Index[bound]`

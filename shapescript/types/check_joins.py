@@ -289,11 +289,10 @@ def _check_topk(context: Context, node: tree.Expr, pattern: tree.Pattern | None,
     named = bare(given["k"])
     known = context.axis_named(named.name) if isinstance(named, tree.Name) else None
     result = known if known is not None and known.size == size else Axis.of(size)
-    k: object = size.constant if size.constant is not None else StaticArgument(given["k"])
     parts: list[OpUse] = []
     types: list[Tensor] = []
     for op in ("topk_values", "topk_indices"):
-        part = apply(context, node, op, [value], over=axis, k=k, result=result)
+        part = apply(context, node, op, [value], over=axis, k=size, result=result)
         if part is None or not isinstance(part.operand, OpUse):
             return WRONG
         parts.append(part.operand)

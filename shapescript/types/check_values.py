@@ -354,12 +354,28 @@ def one_axis(context: Context, size: tree.Expr, value: Value, what: str) -> Axis
     elif value.type.axes:
         names = ", ".join(f"`{axis}`" for axis in value.type.axes)
         similar = next((f"{axis}" for axis in value.type.axes if f"{axis}".lower() == text.lower()), None)
-        helps = [f"did you mean `{similar}`?"] if similar else []
+        helps = [f"did you mean `{similar}`?"] if similar else _renaming(context, value, axis)
         message = f"{what}: the value has no axis `{text}`"
         context.report("E0305", message, size, "", [here], [f"its axes are {names}"], helps)
     else:
         context.report("E0305", f"{what}: the value has no axis `{text}`", size, "", [here], ["it is a scalar"])
     return None
+
+
+def _renaming(context: Context, value: Value, wanted: Axis | None) -> list[str]:
+    """How an axis that has lost its name, as one does that becomes longer or shorter, gets another."""
+    if wanted is None or wanted.name is None:
+        return []
+    at = [place for place, axis in enumerate(value.type.axes) if axis.name is None and wanted.name in axis.size.atoms]
+    if len(at) != 1:
+        return []
+    axes = value.type.axes
+    other = next(letter for letter in "mnijklpq" if letter not in {axis.name for axis in axes} | {wanted.name})
+    named = " ".join(other if place == at[0] else f"{axis}" for place, axis in enumerate(axes))
+    return [
+        f"`{axes[at[0]]}` has another length than `{wanted}`; a pattern gives it a name: "
+        f"`rearrange({text_of(context, value.node)}: {named} -> {named})`, and then `{other}`"
+    ]
 
 
 def text_of(context: Context, node: tree.Expr) -> str:
