@@ -63,6 +63,15 @@ fn best(by: float, m: Net, pixels: [b D], k: int, rate: float = 0.5, flip: bool 
     values, places = topk(s, k, over=C)
     return values
 
+fn means(m: Net, x: [b D], y: [n D]) -> []:
+    return mean(x @ m.w1, over=[b Hd]) + sum(y @ m.w1, over=[n Hd]) / n
+
+fn pairs(m: Net, x: [b D], z: [n b]) -> [n C]:
+    return z @ logits(m, x)
+
+fn turned(m: Net, x: [D b]) -> [b Hd]:
+    return einsum(x, m.w1: D b, D Hd -> b Hd)
+
 fn doubled(mut x: [b D]):
     x = x * 2.0
 """
@@ -197,6 +206,18 @@ def test_numbers_are_fixed_when_a_module_is_made(net: Any, tmp_path: Path) -> No
     ):
         with pytest.raises(shapescript.ArgumentError, match=words):
             m.to_torch("best", **wrong)
+
+
+def test_each_axis_of_a_modules_tensors_has_its_own_length(net: Any) -> None:
+    """Only the rows' axis may change without new operations; none is taken for another."""
+    m = net.Net(seed=0)
+    module, pairs, turned = m.to_torch("means"), m.to_torch("pairs"), m.to_torch("turned")
+    for rows, others in ((5, 7), (3, 7), (3, 9), (9, 3), (4, 4)):
+        x, y = torch.rand(rows, 6), torch.rand(others, 6)
+        torch.testing.assert_close(module(x, y).detach(), net.means(m, x, y))
+        z = torch.rand(others, rows)
+        torch.testing.assert_close(pairs(x, z).detach(), net.pairs(m, x, z))
+        torch.testing.assert_close(turned(x.mT).detach(), net.turned(m, x.mT))
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ Takes a model and a function that takes it; gives an `nn.Module` whose parameter
 and whose `forward` takes the other arguments, a batch as a mapping of its fields: the same operations as the program's,
 which torch's autograd and `torch.export` see through. The module has copies: training it doesn't change the model.
 
-The first axis of an argument may have any length, as a batch's; other axis variables have that of the first call.
-What depends on the values (an index out of range) is checked when the module is called, and not in an exported file.
+The axis of the rows, a batch's or the first of the first tensor, may have any length at each call; for other lengths of
+other axis variables the operations are made anew. What depends on the values (an index out of range) is checked when
+the module is called, and not in an exported file.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ class TorchModule(nn.Module):
                 put(self, place.name, place.value.data.clone(), model._is_param(place.name))
         self._model = model.__deepcopy__({})
         self._fixed = dict(fixed)
+        self._rows = rows_axis(info)
         self._traced: dict[tuple[tuple[int, ...], ...], Traced] = {}
         self._checked: set[Hashable] = set()
 
@@ -124,7 +126,7 @@ class TorchModule(nn.Module):
                     order.append(torch.tensor(number, dtype=torch.float64, device=traced.device))
             else:
                 tensors = self._elements(parameter.type, given[parameter.name])
-                rows += [tensor.shape[0] for tensor in tensors if tensor.dim()]
+                rows += [tensor.shape[0] for tensor in tensors if has_rows(parameter.type, self._rows)]
                 order += tensors
         count = rows[0] if rows else 1
         try:
@@ -208,7 +210,12 @@ class TorchModule(nn.Module):
     def _for(self, given: Mapping[str, Any]) -> Traced:
         """The operations for arguments of these sizes; arguments of a new form are checked as in a call."""
         tensors = [tensor for value in given.values() for tensor in leaves(value)]
-        key = tuple(tuple(tensor.shape[1:]) for tensor in tensors)
+        kinds = {each.name: each.type for each in self._info.parameters}
+        key = tuple(
+            tuple(tensor.shape[has_rows(kinds[name], self._rows) :])
+            for name, value in given.items()
+            for tensor in leaves(value)
+        )
         found = self._traced.get(key)
         if torch.compiler.is_exporting():
             if found is None:
@@ -220,7 +227,7 @@ class TorchModule(nn.Module):
             model = next(each.name for each in self._info.parameters if isinstance(each.type, ModelOf))
             plain = {**plain, **self._fixed, model: self._model}
             if found is None:
-                found = self._traced[key] = trace(self._runtime, self._info, plain)
+                found = self._traced[key] = trace(self._runtime, self._info, plain, self._rows)
             else:
                 with self._runtime.running():
                     Arguments(self._runtime, self._info.axes).values(self._info, plain)
@@ -255,12 +262,42 @@ def put(module: nn.Module, path: str, tensor: torch.Tensor, trained: bool) -> No
         raise ArgumentError(f"`{path}` can't be a name in an `nn.Module`, which has a `{name}` of its own") from None
 
 
-def trace(runtime: Runtime, info: FunctionInfo, given: Mapping[str, Any]) -> Traced:
+def rows_axis(info: FunctionInfo) -> str | None:
+    """The axis variable that counts the rows: a batch's, or the first one of the first tensor that begins with one.
+
+    None where it isn't the first axis wherever it stands: then a compiled function knows its length.
+    """
+    batches = [each.type.axis.name for each in info.parameters if isinstance(each.type, Batch)]
+    tensors = [each.type.axes for each in info.parameters if isinstance(each.type, Tensor)]
+    firsts = [axes[0].name for axes in tensors if axes and axes[0].name in info.axes]
+    name = next(iter([*batches, *firsts]), None)
+    if any(other != name for other in batches):
+        raise ArgumentError(f"a module of PyTorch takes batches of as many rows each, and `{info.name}` takes others")
+    inside = any(name in names_in(axis) for axes in tensors for axis in axes[1:])
+    if inside and batches:
+        raise ArgumentError(f"`{name}` of `{info.name}` counts a batch's rows, and stands within another argument")
+    return None if inside else name
+
+
+def names_in(axis: Axis) -> set[str | None]:
+    """The names of an axis and of its parts."""
+    return {axis.name, *(part.name for part in axis.parts)}
+
+
+def has_rows(kind: Type, rows: str | None) -> bool:
+    """Whether the first axis of a parameter's tensors is that of the rows."""
+    if isinstance(kind, Batch):
+        return True
+    return isinstance(kind, Tensor) and rows is not None and bool(kind.axes) and kind.axes[0].name == rows
+
+
+def trace(runtime: Runtime, info: FunctionInfo, given: Mapping[str, Any], rows_name: str | None) -> Traced:
     """The operations of a function for arguments like these."""
+    kinds = {each.name: each.type for each in info.parameters}
     with runtime.running():
         values = Arguments(runtime, info.axes).values(info, given)
         for name, value in values.items():
-            if isinstance(value, DeviceTensor) and value.axes:
+            if isinstance(value, DeviceTensor) and has_rows(kinds[name], rows_name):
                 rows = Axis.named("batch", batch=True)
                 values[name] = DeviceTensor(value.held, (rows, *value.axes[1:]), value.element, value.sizes)
         assert isinstance(info.node, tree.Function)
@@ -357,11 +394,18 @@ def export(model: Model, function: str, path: str | Path, **examples: Any) -> No
     module = to_torch(model, function, **fixed).eval()
     names = [parameter.name for parameter in module._others().parameters]
     given = module.arguments(bind(module._others(), (), examples))
-    arguments = tuple(each_tensor(doubled, given[name]) for name in names)
+    arguments = tuple(
+        each_tensor(doubled, given[each.name]) if has_rows(each.type, module._rows) else given[each.name]
+        for each in module._others().parameters
+    )
     with torch.no_grad():
         module(*arguments)
     rows = torch.export.Dim("rows")
-    shapes = tuple(each_tensor(lambda tensor: {0: rows} if tensor.dim() else {}, each) for each in arguments)
+    free = [has_rows(each.type, module._rows) for each in module._others().parameters]
+    shapes = tuple(
+        each_tensor(lambda _: {0: rows}, each) if any_length else each_tensor(lambda _: {}, each)
+        for each, any_length in zip(arguments, free, strict=True)
+    )
     if Path(path).suffix == ONNX_SUFFIX:
         inputs = [f"{name}.{key}" if key else name for name in names for key in given_names(given[name])]
         _write_onnx(module, arguments, shapes, inputs, path)
