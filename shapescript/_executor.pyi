@@ -81,6 +81,9 @@ class Plan:
     def all_reduce(
         self, node: int, fixed: bool, mesh_axis: int, combine: int, ins: Sequence[int], outs: Sequence[int]
     ) -> None: ...
+    def half_reduce(
+        self, node: int, fixed: bool, mesh_axis: int, combine: int, ins: Sequence[int], outs: Sequence[int], half: int
+    ) -> None: ...
 
 class Bound:
     def address(self, buffer: int) -> int: ...

@@ -49,6 +49,18 @@ bool Work(const std::shared_ptr<Link>& link, const std::shared_ptr<Mapping>& exc
     for (const float value : whole) {
       if (value != 6) return false;
     }
+    const std::int64_t parts[2] = {static_cast<std::int64_t>(length), 2};
+    std::vector<float> both(length, static_cast<float>(rank + 1)), few(2, 1.0F);
+    std::vector<float> mine(length / kDevices + 1), own(1);
+    std::vector<void*> wholes{both.data(), few.data()}, halves{mine.data(), own.data()};
+    group.ReduceParts<float>(wholes, halves, parts, SHAPESCRIPT_SUM);
+    for (float& value : mine) value += 1;
+    for (float& value : own) value += 1;
+    group.GatherParts<float>(halves, wholes, parts);
+    for (const float value : both) {
+      if (value != 7) return false;
+    }
+    if (few[0] != 4 || few[1] != 4) return false;
     link->Finish(rank, round);
   }
   return true;

@@ -110,6 +110,12 @@ class PlanBuilder {
                   std::vector<std::int32_t> ins, std::vector<std::int32_t> outs) {
     Put(node, fixed, AllReduce{mesh_axis, combine, std::move(ins), std::move(outs)});
   }
+  void HalfReduce(std::int32_t node, bool fixed, std::int32_t mesh_axis, std::int32_t combine,
+                  std::vector<std::int32_t> ins, std::vector<std::int32_t> outs,
+                  std::int32_t half) {
+    Put(node, fixed,
+        AllReduce{mesh_axis, combine, std::move(ins), std::move(outs), static_cast<Half>(half)});
+  }
 
   std::shared_ptr<const Plan> plan() const { return plan_; }
 
@@ -243,7 +249,8 @@ PYBIND11_MODULE(_executor, module) {
       .def("random", &PlanBuilder::Random_)
       .def("check", &PlanBuilder::Check_)
       .def("call", &PlanBuilder::Call_)
-      .def("all_reduce", &PlanBuilder::AllReduce_);
+      .def("all_reduce", &PlanBuilder::AllReduce_)
+      .def("half_reduce", &PlanBuilder::HalfReduce);
   py::class_<Bound>(module, "Bound")
       .def("address",
            [](const Bound& bound, std::int32_t buffer) {

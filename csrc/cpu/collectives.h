@@ -37,6 +37,14 @@ struct ShapescriptCollectives {
   // is the own part's sum.
   int32_t (*reduce_scatter)(void* self, const void* in, void* out, const int64_t* lengths,
                             int32_t element);
+  // The two halves of an all-reduce. Each value is cut flat, as `parts` of layout/mesh.py does: the
+  // first devices have one more where it doesn't go up. `lengths` are those of the whole values.
+  // Of the first half, `outs[i]` becomes the own part of `ins[i]`, combined over the devices; of
+  // the second, `outs[i]` becomes the whole of the parts `ins[i]` of all devices. One launch each.
+  int32_t (*reduce_parts)(void* self, void* const* ins, void* const* outs, const int64_t* lengths,
+                          int32_t buffer_count, int32_t element, int32_t combine);
+  int32_t (*gather_parts)(void* self, void* const* ins, void* const* outs, const int64_t* lengths,
+                          int32_t buffer_count, int32_t element);
   // For how many nanoseconds this device has waited for others so far; for profiles.
   int64_t waited;
 };

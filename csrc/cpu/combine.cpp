@@ -36,14 +36,20 @@ ShapescriptElement ElementOf(Element element) {
 class AllReduceStep : public Step {
  public:
   AllReduceStep(const AllReduce& work, const Binding& binding)
-      : ins_(work.ins), outs_(work.outs), combine_(work.combine), in_(ins_.size()), out_(in_) {
+      : ins_(work.ins),
+        outs_(work.outs),
+        combine_(work.combine),
+        half_(work.half),
+        in_(ins_.size()),
+        out_(in_) {
     const auto axis = static_cast<std::size_t>(work.mesh_axis);
     if (axis >= binding.collectives.size()) {
       throw std::invalid_argument("a plan that combines values of devices is given no way to");
     }
     table_ = binding.collectives[axis];
     element_ = ElementOf(binding.plan.buffers[ins_.at(0)].element);
-    for (const std::int32_t in : ins_) lengths_.push_back(binding.length(in));
+    for (const std::int32_t whole : half_ == Half::kGather ? outs_ : ins_)
+      lengths_.push_back(binding.length(whole));
   }
 
   bool Run(const Context& context) override {
@@ -51,13 +57,20 @@ class AllReduceStep : public Step {
       in_[i] = context.buffers[ins_[i]];
       out_[i] = context.buffers[outs_[i]];
     }
-    return table_->all_reduce(table_->self, in_.data(), out_.data(), lengths_.data(),
-                              static_cast<std::int32_t>(in_.size()), element_, combine_) == 0;
+    const auto count = static_cast<std::int32_t>(in_.size());
+    if (half_ == Half::kGather) {
+      return table_->gather_parts(table_->self, in_.data(), out_.data(), lengths_.data(), count,
+                                  element_) == 0;
+    }
+    const auto function = half_ == Half::kReduce ? table_->reduce_parts : table_->all_reduce;
+    return function(table_->self, in_.data(), out_.data(), lengths_.data(), count, element_,
+                    combine_) == 0;
   }
 
  private:
   std::vector<std::int32_t> ins_, outs_;
   std::int32_t combine_;
+  Half half_;
   std::vector<void*> in_, out_;
   std::vector<std::int64_t> lengths_;
   ShapescriptElement element_ = SHAPESCRIPT_F32;

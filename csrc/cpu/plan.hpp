@@ -165,12 +165,17 @@ struct Call {
   std::vector<std::int32_t> reads, writes;
 };
 
+// How much of an all-reduce is done: all of it, or one of the halves of collectives.h, between
+// which each device works on its part alone.
+enum class Half : std::int32_t { kBoth, kReduce, kGather };
+
 // Values combined over the devices of a mesh axis, as one launch; outs[i] becomes the combined
-// ins[i].
+// ins[i], or what a half makes of it.
 struct AllReduce {
   std::int32_t mesh_axis;
   std::int32_t combine;  // as collectives.h numbers it
   std::vector<std::int32_t> ins, outs;
+  Half half = Half::kBoth;
 };
 
 using Work = std::variant<Elementwise, Product, Move, Fill, Iota, Gather, Scatter, Random, Check,

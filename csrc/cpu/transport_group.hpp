@@ -73,6 +73,8 @@ class Group {
                                     &Group::TableReduce,
                                     &Group::TableGather,
                                     &Group::TableScatter,
+                                    &Group::TableReduceParts,
+                                    &Group::TableGatherParts,
                                     0};
   }
 
@@ -189,6 +191,72 @@ class Group {
     }
   }
 
+  // outs[i] becomes the own part of the ins[i] of all devices, of lengths[i] values, combined.
+  template <class T>
+  void ReduceParts(std::span<void* const> ins, std::span<void* const> outs,
+                   std::span<const std::int64_t> lengths, ShapescriptCombine kind) {
+    std::int64_t total = 0;
+    for (const std::int64_t length : lengths) total += length;
+    const std::uint64_t doing = Doing(kReducesParts, kind * 64 + sizeof(T), lengths);
+    const std::int64_t most = kSlot / sizeof(T);
+    Pieces<T> in(ins, lengths);
+    for (std::int64_t begin = 0; begin < total; begin += most) {
+      const std::int64_t end = std::min(total, begin + most);
+      T* own = NextSlot<T>(doing);
+      in.ForEach(end - begin, [&](T* values, std::int64_t at, std::int64_t length) {
+        std::memcpy(own + at, values, length * sizeof(T));
+      });
+      MeetAlike(doing);
+      std::int64_t before = 0;
+      for (std::size_t i = 0; i < lengths.size(); ++i) {
+        const std::int64_t part = before + FirstOf(lengths[i], rank_);
+        const std::int64_t first = std::max(begin, part);
+        const std::int64_t last = std::min(end, part + PartOf(lengths[i], rank_));
+        before += lengths[i];
+        if (first >= last) continue;
+        Combine(
+            kind, static_cast<T*>(outs[i]) + (first - part),
+            [&](std::uint32_t rank) { return Slot<T>(rank) + (first - begin); }, count_,
+            last - first);
+      }
+    }
+  }
+
+  // outs[i], of lengths[i] values, becomes the parts ins[i] of all devices.
+  template <class T>
+  void GatherParts(std::span<void* const> ins, std::span<void* const> outs,
+                   std::span<const std::int64_t> lengths) {
+    // the first device has the longest parts
+    std::int64_t longest = 0;
+    for (const std::int64_t length : lengths) longest += PartOf(length, 0);
+    const std::uint64_t doing = Doing(kGathersParts, sizeof(T), lengths);
+    const std::int64_t most = kSlot / sizeof(T);
+    // calls use(buffer, place within its part, place within the piece, length) for a device's parts
+    const auto each = [&](std::uint32_t rank, std::int64_t begin, const auto& use) {
+      std::int64_t part = 0;
+      for (std::size_t i = 0; i < lengths.size(); ++i) {
+        const std::int64_t first = std::max(begin, part);
+        const std::int64_t last = std::min(begin + most, part + PartOf(lengths[i], rank));
+        if (first < last) use(i, first - part, first - begin, last - first);
+        part += PartOf(lengths[i], rank);
+      }
+    };
+    for (std::int64_t begin = 0; begin < longest; begin += most) {
+      T* own = NextSlot<T>(doing);
+      each(rank_, begin, [&](std::size_t i, std::int64_t at, std::int64_t to, std::int64_t length) {
+        Copy(own + to, static_cast<const T*>(ins[i]) + at, length);
+      });
+      MeetAlike(doing);
+      for (std::uint32_t rank = 0; rank < count_; ++rank) {
+        each(rank, begin,
+             [&](std::size_t i, std::int64_t at, std::int64_t from, std::int64_t length) {
+               Copy(static_cast<T*>(outs[i]) + FirstOf(lengths[i], rank) + at, Slot<T>(rank) + from,
+                    length);
+             });
+      }
+    }
+  }
+
   // `in` has what goes to each device one after another, gives[i] bytes to device i; `out` becomes
   // what comes from each, takes[i] bytes from device i. `longest` is the largest number of bytes
   // between any two devices.
@@ -278,7 +346,22 @@ class Group {
     return static_cast<std::int64_t>(kSlot / count_ / 64 * 64);
   }
 
-  enum Kind : std::uint64_t { kReduces = 1, kGathers, kScatters, kExchanges };
+  // How many of `length` values are a device's part, and where that begins.
+  std::int64_t PartOf(std::int64_t length, std::uint32_t rank) const {
+    return length / count_ + (rank < length % count_ ? 1 : 0);
+  }
+  std::int64_t FirstOf(std::int64_t length, std::uint32_t rank) const {
+    return length / count_ * rank + std::min<std::int64_t>(rank, length % count_);
+  }
+
+  enum Kind : std::uint64_t {
+    kReduces = 1,
+    kGathers,
+    kScatters,
+    kExchanges,
+    kReducesParts,
+    kGathersParts
+  };
 
   // A number that says what is done, which is the same on all devices if they do the same (FNV-1a).
   static std::uint64_t Doing(Kind kind, std::uint64_t how, std::span<const std::int64_t> lengths) {
@@ -332,6 +415,27 @@ class Group {
       WithElement(element, [&]<class T>(T) {
         static_cast<Group*>(self)->AllReduce<T>({ins, size}, {outs, size}, {lengths, size},
                                                 static_cast<ShapescriptCombine>(combine));
+      });
+    });
+  }
+  static std::int32_t TableReduceParts(void* self, void* const* ins, void* const* outs,
+                                       const std::int64_t* lengths, std::int32_t count,
+                                       std::int32_t element, std::int32_t combine) {
+    return Status([&] {
+      const auto size = static_cast<std::size_t>(count);
+      WithElement(element, [&]<class T>(T) {
+        static_cast<Group*>(self)->ReduceParts<T>({ins, size}, {outs, size}, {lengths, size},
+                                                  static_cast<ShapescriptCombine>(combine));
+      });
+    });
+  }
+  static std::int32_t TableGatherParts(void* self, void* const* ins, void* const* outs,
+                                       const std::int64_t* lengths, std::int32_t count,
+                                       std::int32_t element) {
+    return Status([&] {
+      const auto size = static_cast<std::size_t>(count);
+      WithElement(element, [&]<class T>(T) {
+        static_cast<Group*>(self)->GatherParts<T>({ins, size}, {outs, size}, {lengths, size});
       });
     });
   }

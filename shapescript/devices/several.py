@@ -2,7 +2,8 @@
 
 Takes a laid-out graph and the pool of workers; gives `SeveralRunner`. Inputs are tensors of the controller's, which are
 put where the graph wants them, or values that already lie with the workers; one that lies otherwise than the graph
-wants is fetched and put anew. Outputs stay with the workers.
+wants is fetched and put anew. Outputs stay with the workers. Where the workers share memory each updates its part of
+the parameters alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from shapescript.devices.random_key import RandomKey
 from shapescript.devices.workers.cutting import Lie
 from shapescript.devices.workers.pool import WorkerPool
 from shapescript.devices.workers.values import WorkerValue
+from shapescript.layout.halves import in_halves
 from shapescript.layout.laid import LaidGraph
 
 MOST_KNOWN = 8
@@ -34,9 +36,9 @@ class SeveralRunner:
     """A graph with a pool's workers, ready to run."""
 
     def __init__(self, laid: LaidGraph, pool: WorkerPool) -> None:
-        self.laid = laid
+        self.laid = in_halves(laid) if pool.halves else laid
         self.pool = pool
-        self.plan = pool.load(laid, place_of(laid))
+        self.plan = pool.load(self.laid, place_of(self.laid))
         self._known: dict[tuple[tuple[str, int], ...], list[Wanted]] = {}
 
     def run(

@@ -169,7 +169,7 @@ class Clusters:
         return all(not self._before[other] >> cluster.number & 1 for other in others)
 
     def _place_collective(self, node: Node) -> None:
-        """A collective stands after the one before it; an all-reduce of the same launch joins that."""
+        """A collective stands after the one before it; one of the same launch joins that."""
         last = self._collective
         if last is None or not _of_one_launch(last.nodes[0], node):
             unit = Unit(self._next(), [], False)
@@ -376,9 +376,8 @@ class Clusters:
 
 
 def _of_one_launch(node: Node, other: Node) -> bool:
-    if node.name != "all_reduce" or other.name != "all_reduce":
-        return False
-    return node.attributes["launch"] == other.attributes["launch"]
+    launch = node.attributes.get("launch")
+    return node.name == other.name and launch is not None and launch == other.attributes.get("launch")
 
 
 def static_length(sizes: Iterable[Size], known: Mapping[str, int]) -> int | None:

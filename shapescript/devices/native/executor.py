@@ -198,7 +198,8 @@ class NativeExecutor:
         tables = [end.capsule() for end in self._ends]
         bound = Bound(self.threads.bind(self.lowered.plan, numbers, self.kernels, tables), self._versions, known)
         for launch in self.lowered.launches:
-            lengths = [math.prod(axis.size.evaluate(known) for axis in node.axes) for node in launch]
+            sent = [node.operands[0] for node in launch]
+            lengths = [math.prod(axis.size.evaluate(known) for axis in node.axes) for node in sent]
             widths = [dtype_of(node.element).itemsize for node in launch]
             together = Sent(1, sum(lengths), sum(n * width for n, width in zip(lengths, widths, strict=True)))
             bound.sent.include(together)

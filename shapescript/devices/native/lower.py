@@ -18,11 +18,14 @@ from shapescript.devices.native.plan import Called, Draft, Instruction, Place
 from shapescript.devices.native.products import is_product, lower_product
 from shapescript.devices.native.sizes import SizeTable
 from shapescript.devices.native.tiles import TileLowering
-from shapescript.devices.native.views import View, merged, plain, rearrangement, split_and_permuted
+from shapescript.devices.native.views import ONE, View, merged, plain, rearrangement, split_and_permuted
 from shapescript.devices.reference.lowering import over_position
 from shapescript.ir.graph import Graph, Node
+from shapescript.layout.words import first
 from shapescript.types.size import Size
 
+HALVES = {"reduce_scatter": 1, "all_gather": 2}
+"""The halves of an all-reduce that `layout/halves.py` makes, known by their launch; as csrc/cpu/plan.hpp has them."""
 COMBINES = {"sum": 0, "max": 1, "min": 2}
 """As csrc/cpu/collectives.h numbers them."""
 
@@ -138,7 +141,14 @@ class _Lowering:
 
     def _shows(self, node: Node) -> bool:
         """Whether a node's value is a view of its operand's, or a copy made for one."""
-        return own_mapping(node) is not None or node.name in ("rearrange", "slice")
+        return own_mapping(node) is not None or node.name in ("rearrange", "slice") or self._is_flat_part(node)
+
+    def _is_flat_part(self, node: Node) -> bool:
+        """Whether a node is a device's part of a value laid flat, which is looked at where the value lies."""
+        return node.name == "take_part" and node.attributes["flat"] is True and self.combines
+
+    def _is_half(self, node: Node) -> bool:
+        return node.name in HALVES and "launch" in node.attributes and self.combines
 
     # --- views
 
@@ -169,6 +179,13 @@ class _Lowering:
                 self.draft.copy(node, leaves, into, fixed)
                 found = plain(into.buffer, sizes)
             return found
+        if self._is_flat_part(node):
+            if not below.contiguous or _length(below.sizes) != self.draft.buffers[below.buffer].length:
+                fixed = self._is_fixed(node)
+                into = self.draft.buffer(node.element, below.sizes, fixed)
+                self.draft.copy(node, below, into, fixed)
+                below = into
+            return View(below.buffer, tuple(sizes), (ONE,), Size.atom(first(str(node.attributes["atom"]))))
         assert node.name == "slice", node
         start, stop = (moves.size_of(node.attributes[name]) for name in ("start", "stop"))
         at = over_position(node)
@@ -186,7 +203,7 @@ class _Lowering:
             nodes: Sequence[Node] = unit.nodes
         else:
             nodes = unit.nodes
-            if unit.nodes[0].name == "all_reduce":
+            if unit.nodes[0].name == "all_reduce" or self._is_half(unit.nodes[0]):
                 self._all_reduce(unit.nodes)
                 return
             if own_mapping(unit.nodes[0]) is None:
@@ -209,7 +226,7 @@ class _Lowering:
         if node.name == "slice":
             self.cuts.append(Cut(node, over_position(node), node.attributes["start"], node.attributes["stop"]))
             return
-        if node.name == "rearrange":
+        if node.name == "rearrange" or self._is_flat_part(node):
             return
         views = [self.view_of(operand) for operand in node.operands]
         if node.name == "contract" and is_product(node):
@@ -219,7 +236,7 @@ class _Lowering:
         self.views[node.number] = made if made is not None else self._call(node, views, fixed)
 
     def _all_reduce(self, nodes: Sequence[Node]) -> None:
-        """The all-reduces of one launch, those of one element as one instruction."""
+        """The all-reduces of one launch, or one half of each; those of one element as one instruction."""
         views = [self.view_of(node.operands[0]) for node in nodes]
         results = [self.draft.buffer(node.element, [axis.size for axis in node.axes], False) for node in nodes]
         self.views.update((node.number, result) for node, result in zip(nodes, results, strict=True))
@@ -230,9 +247,11 @@ class _Lowering:
             instruction.nodes = tuple(nodes)
             self.draft.calls[number] = Called(tuple(nodes), tuple((view,) for view in views), tuple(results))
             return
-        self.launches.append(tuple(nodes))
+        half = HALVES.get(nodes[0].name, 0)
+        if nodes[0].name != "all_gather":  # which is sent with the first half
+            self.launches.append(tuple(nodes))
         for at, (node, view) in enumerate(zip(nodes, views, strict=True)):
-            sizes = [axis.size for axis in node.axes]
+            sizes = [axis.size for axis in node.operands[0].axes]
             if not view.contiguous or _length(sizes) != self.draft.buffers[view.buffer].length:
                 into = self.draft.buffer(node.element, sizes, False)
                 self.draft.copy(node, view, into, False)
@@ -241,9 +260,11 @@ class _Lowering:
         for element in dict.fromkeys(elements):
             own = [at for at, each in enumerate(elements) if each == element]
             ins, outs = [reads[at] for at in own], [writes[at] for at in own]
-            first = nodes[own[0]]
-            arguments = (first.attributes["mesh_axis"], COMBINES[str(first.attributes["kind"])], ins, outs)
-            instruction = self.draft.put(first, "all_reduce", "all_reduce", arguments, ins, outs, False)
+            leader = nodes[own[0]]
+            mesh_axis, how = leader.attributes["mesh_axis"], COMBINES[str(leader.attributes.get("kind", "sum"))]
+            method, more = ("half_reduce", (half,)) if half else ("all_reduce", ())
+            arguments = (mesh_axis, how, ins, outs, *more)
+            instruction = self.draft.put(leader, "all_reduce", method, arguments, ins, outs, False)
             instruction.nodes = tuple(nodes[at] for at in own)
 
     def _call(self, node: Node, views: Sequence[View], fixed: bool) -> View:

@@ -23,6 +23,7 @@ from types import TracebackType
 import torch
 
 from shapescript.devices.dtypes import DTYPES, dtype_of
+from shapescript.devices.executors import executor_name
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.transport import Sent
 from shapescript.devices.workers import loaded
@@ -41,6 +42,7 @@ from shapescript.devices.workers.commands import (
 from shapescript.devices.workers.cutting import Lie
 from shapescript.devices.workers.failure import PoolClosed, UnknownDeadline, WorkerFailure
 from shapescript.devices.workers.launching import Launcher, search_path
+from shapescript.devices.workers.native import native
 from shapescript.devices.workers.scalars import MOST, RUNS, Scalars
 from shapescript.devices.workers.segments import Segment, as_bytes
 from shapescript.devices.workers.staging import Place, Staging
@@ -125,6 +127,10 @@ class WorkerPool:
         self._last = 0
         self._failure: Exception | None = None
         self._closed = False
+        self.halves = transport == "shared" and native is not None and all(each.startswith("cpu") for each in devices)
+        """Whether the halves of an all-reduce are combined in C++."""
+        if self.halves:
+            self.halves = executor_name(torch.device("cpu")) == "native"
         started = start_workers(self.devices, self.mesh, self._path(), set_deadline(deadline), transport, launcher)
         self._channel: Channel = started.channel
         self._supervisor = started.supervisor
