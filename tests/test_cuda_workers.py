@@ -202,6 +202,54 @@ def test_the_chapters_program_is_one_devices(
     assert machine.events.count("record") == 1
 
 
+def test_a_program_that_names_several_gpus_gets_them_and_the_controller_begins_no_cuda(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of `run_program`, but for the launcher that pretends."""
+    pytest.importorskip("shapescript._cuda", reason="built without nvcc")
+
+    def begun(*arguments: object) -> None:
+        raise AssertionError("the controller began CUDA")
+
+    shimmed()
+    monkeypatch.setenv("SHAPESCRIPT_NCCL", str(compiled("libnccl.so.2", [TESTS / "stand_in_nccl.cpp"], "-shared")))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "_lazy_init", begun)
+    (tmp_path / "program.ss").write_text(SMALL)
+    (tmp_path / "rows.py").write_text(ROWS)
+    session = Session(tmp_path / "program.ss", "program.ss")
+    assert not session.diagnostics
+    launcher = Pretended(1, search_path(TESTS))
+    run_program(session.typed, session.placed.kinds, {}, 0, session.path, launcher=launcher)
+    assert capsys.readouterr().out == "sum 36.0\n"
+
+
+ROWS = """
+import torch
+from shapescript import TensorDataset
+
+def some():
+    return TensorDataset(x=torch.arange(9.0).reshape(3, 3))
+"""
+SMALL = """
+devices cuda[0 1]
+
+dim D = 3
+
+data Row:
+    x: [D]
+
+import python rows
+
+fn added(batch: [b] Row) -> []:
+    return sum(batch.x, over=[b D])
+
+fn main():
+    for batch in rows.some() as Dataset[Row] |> batches(3):
+        print("sum", added(batch))
+"""
+
+
 # --- what goes wrong
 
 

@@ -23,7 +23,8 @@ def main(rank: int, count: int, store: str) -> None:
     out = torch.empty_like(x)
 
     def work() -> None:
-        out.copy_(end.all_reduce([x])[0])
+        out.copy_(x)
+        end.reduce_in_place(out, "sum")
 
     work()
     machine.synchronize()

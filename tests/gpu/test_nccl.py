@@ -24,14 +24,23 @@ def version() -> int:
     return load_nccl(_cuda)
 
 
+def shared_gpu(count: int, gpus: int, nccl: int) -> dict[str, str] | str:
+    """What NCCL must be told so that so many ranks can be had, or why they can't."""
+    if count <= gpus:
+        return {}
+    if nccl < SEVERAL:
+        return f"NCCL {nccl} allows one rank on a GPU, and here are {gpus}; 2.30.3 and later allow several"
+    return {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "1"}
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_collectives_and_a_recording_of_them(count: int, tmp_path: Path) -> None:
     import torch
 
-    if count > torch.cuda.device_count() and version() < SEVERAL:
-        pytest.skip(f"NCCL {version()} allows one rank on a GPU; 2.30.3 and later allow several")
-    shared = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "1"} if count > torch.cuda.device_count() else {}
-    environment = {**os.environ, **shared, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    told = shared_gpu(count, torch.cuda.device_count(), version())
+    if isinstance(told, str):
+        pytest.skip(told)
+    environment = {**os.environ, **told, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
     started = [
         subprocess.Popen(
             [sys.executable, str(RANK), str(rank), str(count), str(tmp_path / "meeting")],
