@@ -88,7 +88,7 @@ class CudaMachine:
     THREADS = 256
 
     def __init__(self, device: torch.device, name: str = "") -> None:
-        self.name = name or str(device).replace(":", "[") + "]"
+        self.name = name or f"cuda[{device.index or 0}]"
         self.kept, self.hung = Kept(), False
         in_full_f32()
         self.kernels = import_module("shapescript._cuda")
