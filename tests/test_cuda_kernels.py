@@ -79,6 +79,53 @@ def test_rows_of_a_dataset_by_a_permutation_and_a_position_in_memory() -> None:
         assert not columns[0][real:].any()
 
 
+def test_a_lookup_in_nothing_is_recorded_and_reads_nothing() -> None:
+    index, out, sums = torch.tensor([2, 0]), torch.full((2,), -1.0), torch.zeros(3)
+    x = torch.ones(2)
+    walk = shimmed().Walk([2], [[0], [1]])
+    record = torch.zeros(3, dtype=torch.int64)
+    shimmed().gather(walk, out.data_ptr(), 0, index.data_ptr(), 1, 0, 4, record.data_ptr(), 7, grid())
+    assert not out.any() and record[0] == (7 << 32) + 1 and record[2] == 0
+    record.zero_()
+    walk = shimmed().Walk([2], [[1], [1], [0]])
+    for in_order in (True, False):
+        arguments = sums.data_ptr(), x.data_ptr(), index.data_ptr(), 1, 0, in_order, record.data_ptr(), 8
+        shimmed().scatter(walk, 0, "f32", *arguments, grid())
+        assert record[0] == (8 << 32) + 1 and not sums.any()
+
+
+def test_a_steps_end_shows_scalars_in_turn_and_moves_the_control_block_on() -> None:
+    record, shown, done = (torch.zeros(n, dtype=torch.int64) for n in (3, 4, 1))
+    control = torch.tensor([9, 4, 0, 10, 3, 3])
+    loss, count = torch.tensor(1.5), torch.tensor(7)
+    scalars = table([[loss.data_ptr(), 4], [count.data_ptr(), 8]])
+    ring = torch.zeros(2, 2, dtype=torch.int64)
+    memory = [each.data_ptr() for each in (record, shown, done, control, scalars)]
+    for number in range(1, 4):
+        loss.fill_(number + 0.5)
+        shimmed().finish(*memory, 2, ring.data_ptr(), 2, grid())
+        assert shown.tolist() == [0, 0, 0, number]
+        assert float(ring[(number - 1) % 2, :1].view(torch.int32).view(torch.float32)[0]) == number + 0.5
+    assert control.tolist() == [9, 7, 0, 19, 3, 3] and ring[:, 1].tolist() == [7, 7]
+    record.copy_(torch.tensor([(5 << 32) + 1, -3, 8]))
+    shimmed().finish(*memory, 2, ring.data_ptr(), 2, grid())
+    assert shown.tolist() == [(5 << 32) + 1, -3, 8, 4]
+
+
+def test_a_bucket_of_f64_and_sums_of_whole_numbers() -> None:
+    given = [torch.randn(5, dtype=torch.float64), torch.randn(300, dtype=torch.float64)]
+    rows = table([[given[0].data_ptr(), 0, 5, 3], [given[1].data_ptr(), 5, 300, 3]])
+    bucket = torch.zeros(305, dtype=torch.float64)
+    shimmed().pack(bucket.data_ptr(), True, rows.data_ptr(), 2, 300, 0, grid())
+    assert torch.equal(bucket, torch.cat(given))
+    index, x = torch.randint(0, 3, (200,)), torch.randint(-(2**40), 2**40, (200,))
+    sums, record = torch.zeros(3, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)
+    walk = shimmed().Walk([200], [[1], [1], [0]])
+    arguments = sums.data_ptr(), x.data_ptr(), index.data_ptr(), 1, 3, True, record.data_ptr(), 8
+    shimmed().scatter(walk, 0, "i64", *arguments, grid())
+    assert torch.equal(sums, torch.zeros(3, dtype=torch.int64).index_add(0, index, x))
+
+
 def test_a_dropout_draws_the_bits_of_the_cpu_by_keys_in_memory() -> None:
     out = torch.empty(6, 5)
     control = torch.tensor([0, 0, 0])
