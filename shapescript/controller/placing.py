@@ -50,8 +50,13 @@ class OneDevice:
         except UnknownExecutor as error:
             raise Error(str(error)) from None
         if recorded:
+            from shapescript.devices.captured.hang import longest_step
             from shapescript.devices.captured.runner import Recorder
 
+            try:
+                longest_step()
+            except ValueError as error:
+                raise Error(str(error)) from None
             recorder = Recorder(self.device)
             self._make, self.gather = recorder.runner, recorder.rows
 
