@@ -70,6 +70,12 @@ def points_and_noise(code: Any) -> Rows:
     }
 
 
+def pairs_and_others(code: Any) -> Rows:
+    rows = {name: column[:2000] for name, column in code.columns("held").items()}
+    drawn = torch.randint(code.TABLE, (2000, code.OTHERS), generator=torch.Generator().manual_seed(2))
+    return {**rows, "other": code.table()[drawn]}
+
+
 ALL = [
     Example(
         "conv",
@@ -114,6 +120,15 @@ ALL = [
         lambda code: code.columns(1000, 0),
         "rings",
         size=50,
+    ),
+    Example(
+        "word2vec",
+        "Words",
+        "Drawn",
+        lambda m: shapescript.adamw(m, lr=2e-3),
+        pairs_and_others,
+        "words",
+        step="step_given",
     ),
 ]
 
