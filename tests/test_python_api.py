@@ -193,10 +193,7 @@ def test_what_a_program_declares_is_there(net: Any) -> None:
     assert {"Classifier", "Example", "logits", "train", "D"} <= set(dir(net))
     with pytest.raises(AttributeError, match="has no `logit`; did you mean `logits`"):
         _ = net.logit
-    assert (
-        str(inspect.signature(net.scaled))
-        == "(x: '[.. D]', by: 'float' = 2.0, twice: 'bool' = False) -> '[.. D]'"
-    )
+    assert str(inspect.signature(net.scaled)) == "(x: '[.. D]', by: 'float' = 2.0, twice: 'bool' = False) -> '[.. D]'"
     assert repr(net.step).startswith("<fn step(mut m: Classifier, mut opt: AdamW[Classifier]")
     assert torch.equal(net.twice(torch.ones(2, 12)), torch.full((2, 12), 2.0))
 
