@@ -215,7 +215,8 @@ def test_recordings_of_all_graphs_together_are_bounded() -> None:
     assert machine.events.count("close") == 4
     assert [float(each.run([x])[0][0]) for each in executors] == list(range(7))
     executors[-1].run([x])  # recorded now
-    made, before = weakref.ref(executors.pop()), machine.events.count("close")
+    before = machine.events.count("close")
+    made = weakref.ref(executors.pop())
     gc.collect()
     assert made() is None and machine.events.count("close") == before + 1
 
