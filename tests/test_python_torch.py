@@ -130,6 +130,17 @@ def test_live_parameters_follow_the_program(net: Any) -> None:
     assert torch.equal(parameters["b1"], torch.ones(5))
 
 
+def test_an_interrupted_call_leaves_its_updates_in_the_live_parameters(net: Any) -> None:
+    m, (x, y) = net.Net(seed=0), examples()
+    w1 = dict(m.named_parameters())["w1"]
+    batch, opt = net.Example(pixels=x, digit=y), shapescript.adamw(m, lr=1e-2)
+    before = w1.detach().clone()
+    with pytest.raises(KeyboardInterrupt), net._runtime.running():
+        net.step(m, opt, batch)
+        raise KeyboardInterrupt
+    assert not torch.equal(w1, before) and torch.equal(w1, m.w1)
+
+
 def test_every_way_of_writing_into_a_live_parameter(net: Any) -> None:
     m = net.Net(seed=0)
     b1 = dict(m.named_parameters())["b1"]

@@ -87,6 +87,10 @@ class Runtime:
                 self.depth += 1
                 try:
                     yield
+                except KeyboardInterrupt:  # the updates that were finished stay, for PyTorch's optimizers too
+                    if self.depth == 1:
+                        self.live.take_from_models()
+                    raise
                 finally:
                     self.depth -= 1
                 if not self.depth:
