@@ -17,12 +17,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from worker_graphs import HERE, calls, pool_of, runner_of
+from worker_graphs import HERE, SPAN, B, calls, graph_of, pool_of, runner_of
 
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.workers.failure import PoolClosed, WorkerFailure, words_for_exit
 from shapescript.devices.workers.pool import WorkerPool
 from shapescript.diagnostics.diagnostic import ProgramError
+from shapescript.ir.builder import Builder
+from shapescript.ir.graph import Node
+from shapescript.types.element import F32
 
 ROOT = HERE.parent
 LONGEST = 10.0
@@ -145,6 +148,32 @@ def test_a_worker_that_does_not_run_is_noticed_without_being_stopped(monkeypatch
     ):
         value.fetch()
     assert str(caught.value).count("\n") == 0
+    expect_all_gone(pool, pool.processes)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("waits_for_ever", "it hasn't finished the step for 1 s"),
+        ("holds_python_for_ever", "it doesn't finish the step, and the others wait for it"),
+    ],
+)
+def test_a_worker_that_hangs_is_named(function: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step has a mean over the devices, for which the first waits there."""
+    monkeypatch.setenv("SHAPESCRIPT_STEP_DEADLINE", "1")
+
+    def make(b: Builder, x: Node) -> list[Node]:
+        y = b.emit("extern", x, span=SPAN, target=f"worker_code.{function}", place=0, axes=(B,), element=F32)
+        return [b.multiply(y, b.sum(y, over=(B,)))]
+
+    pool = pool_of(2)
+    runner = runner_of(pool, graph_of([((B,), "f32")], make), ["rows"])
+    assert float(runner.run([HARMLESS], {"b": 3}, RandomKey(0, 1))[0].fetch().sum()) == 0.0
+    with within(), pytest.raises(WorkerFailure) as caught:
+        runner.run([HARMFUL], {"b": 3}, RandomKey(0, 2))[0].fetch()
+    assert str(caught.value) == f"the worker of `cpu[1]`, at step 2, program.ss:4: {words}"
+    if function == "waits_for_ever":  # code that lets no other thread run can't be looked at
+        assert any("worker_code.py:" in line and f"in {function}" in line for line in caught.value.lines)
     expect_all_gone(pool, pool.processes)
 
 

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 
 import torch
@@ -50,6 +51,20 @@ def kills_itself(x: torch.Tensor) -> torch.Tensor:
 def stops_itself(x: torch.Tensor) -> torch.Tensor:
     if len(x) and float(x.max()) > 4:
         os.kill(os.getpid(), signal.SIGSTOP)
+    return x
+
+
+def waits_for_ever(x: torch.Tensor) -> torch.Tensor:
+    if len(x) and float(x.max()) > 4:
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
+    return x
+
+
+def holds_python_for_ever(x: torch.Tensor) -> torch.Tensor:
+    if len(x) and float(x.max()) > 4:
+        ctypes.PyDLL(None).sleep(1000)
     return x
 
 

@@ -16,15 +16,15 @@ class Hang(Exception):
     """The device doesn't finish a step; its process can't be used any more."""
 
 
-def longest_step() -> float:
-    """The seconds that a step may take.
+def longest_step(otherwise: float = LONGEST_STEP) -> float:
+    """The seconds that a step may take, by the environment or `otherwise`.
 
     Raises:
         ValueError: the environment asks for something that is no number of seconds.
     """
     text = os.environ.get(VARIABLE)
     if text is None:
-        return LONGEST_STEP
+        return otherwise
     try:
         seconds = float(text)
     except ValueError:

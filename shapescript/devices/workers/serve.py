@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from shapescript.devices.captured.hang import longest_step
 from shapescript.devices.dtypes import DTYPES
 from shapescript.devices.executors import make_executor
 from shapescript.devices.flat_transport import FlatTransport
@@ -35,6 +36,7 @@ from shapescript.devices.workers.reports import Answer, Failed, send_report
 from shapescript.devices.workers.scalars import Scalars
 from shapescript.devices.workers.segments import Segment, as_bytes
 from shapescript.devices.workers.shared_transport import shared_transport
+from shapescript.devices.workers.watchdog import LONGEST, Watchdog
 from shapescript.devices.workers.worker import Start
 from shapescript.diagnostics.diagnostic import ProgramError
 from shapescript.layout.laid import LaidGraph
@@ -56,10 +58,17 @@ def serve(start: Start) -> None:
     worker: Worker | None = None
     try:
         worker = Worker(start, to_controller)
+        watchdog: Watchdog | None = None
+        if worker.gpu is None:
+            watchdog = Watchdog(longest_step(LONGEST), lambda report: send_report(to_controller, report))
         while True:
             data = worker.reader.take()
             number += 1
+            if watchdog is not None:
+                watchdog.begin(number)
             worker.perform(number, commands.unpack(data))
+            if watchdog is not None:
+                watchdog.end()
             worker.reader.finish(number)
     except Ended:
         status = 0

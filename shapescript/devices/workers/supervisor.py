@@ -79,6 +79,7 @@ class Supervisor:
         self.processes: Sequence[Process] = ()
         self.fault: Fault | None = None
         self.answers: dict[int, dict[int, object]] = {}
+        self._heard: set[int] = set()
         self.news = threading.Condition()
         self._stopping = threading.Event()
         self._closing = threading.Lock()
@@ -168,6 +169,7 @@ class Supervisor:
                         self.answers.setdefault(report.number, {})[rank] = report.value
                         self.news.notify_all()
                 else:
+                    self._heard.add(rank)
                     faults.append(Fault(rank, report.number, report))
         return min(faults, key=urgency, default=None)
 
@@ -202,7 +204,17 @@ class Supervisor:
                 break
             self._stopping.wait(TICK / 20)
         with self.news:
-            self.fault = fault
+            self.fault = self._silent_one(fault) or fault
+
+    def _silent_one(self, fault: Fault) -> Fault | None:
+        """The only worker that hasn't said that it waits, where the others do: it is whom they wait for."""
+        silent = set(range(len(self.processes))) - self._heard
+        if not is_lost(fault) or len(silent) != 1:
+            return None
+        (rank,) = silent
+        if self._channel.finished(rank) >= fault.number:
+            return Fault(rank, fault.number, None, "it finished the step without the others, who wait for it")
+        return Fault(rank, fault.number, None, "it doesn't finish the step, and the others wait for it")
 
 
 def urgency(fault: Fault) -> tuple[bool, int, int]:
