@@ -45,6 +45,10 @@ struct ShapescriptCollectives {
                           int32_t buffer_count, int32_t element, int32_t combine);
   int32_t (*gather_parts)(void* self, void* const* ins, void* const* outs, const int64_t* lengths,
                           int32_t buffer_count, int32_t element);
+  // Where the next collective of this device takes its values from: who lays them there, `ins` one
+  // after another, has no copy made of them. It may be written to from the end of the collective
+  // before. Null where so many bytes don't fit.
+  void* (*lend)(void* self, int64_t bytes);
   // For how many nanoseconds this device has waited for others so far; for profiles.
   int64_t waited;
 };

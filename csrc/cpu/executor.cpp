@@ -103,6 +103,7 @@ Bound::Bound(std::shared_ptr<const Plan> plan, std::vector<std::int64_t> sizes,
         instruction.work));
   }
   PlanMemory();
+  PlanLoans();
   for (const std::int32_t output : plan_->outputs) {
     std::size_t at = 0;
     for (; at < plan_->instructions.size(); ++at) {
@@ -204,6 +205,52 @@ void Bound::PlanMemory() {
   }
 }
 
+// What a collective takes is made where it takes it from, where nothing else reads it, no caller
+// makes it, and no other collective stands between.
+void Bound::PlanLoans() {
+  const Table table(sizes_);
+  std::size_t from = 0;
+  for (std::size_t i = 0; i < plan_->instructions.size(); ++i) {
+    const auto* work = std::get_if<AllReduce>(&plan_->instructions[i].work);
+    if (work == nullptr) {
+      // a call may be a collective
+      if (std::holds_alternative<Call>(plan_->instructions[i].work)) from = i + 1;
+      continue;
+    }
+    Loan loan{from, collectives_[static_cast<std::size_t>(work->mesh_axis)], work->ins, {}, 0};
+    from = i + 1;
+    bool may = true;
+    for (const std::int32_t buffer : loan.buffers) {
+      const Buffer& of = plan_->buffers[static_cast<std::size_t>(buffer)];
+      loan.places.push_back(loan.bytes);
+      loan.bytes += table[of.length] * WidthOf(of.element);
+      may = may && of.place == Place::kRun &&
+            std::count(loan.buffers.begin(), loan.buffers.end(), buffer) == 1;
+    }
+    for (std::size_t at = 0; at < plan_->instructions.size() && may; ++at) {
+      if (at == i) continue;
+      const Touched touched = TouchedBy(plan_->instructions[at].work);
+      for (const auto* list : {&touched.reads, &touched.writes}) {
+        for (const std::int32_t buffer : *list) {
+          if (std::find(loan.buffers.begin(), loan.buffers.end(), buffer) != loan.buffers.end())
+            may = may && at >= loan.from && at < i && steps_[at] != nullptr;
+        }
+      }
+    }
+    if (may) loans_.push_back(std::move(loan));
+  }
+}
+
+void Bound::Lend(std::size_t instruction) {
+  for (const Loan& loan : loans_) {
+    if (loan.from != instruction) continue;
+    auto* memory = static_cast<std::byte*>(loan.table->lend(loan.table->self, loan.bytes));
+    if (memory == nullptr) continue;
+    for (std::size_t i = 0; i < loan.buffers.size(); ++i)
+      now_[static_cast<std::size_t>(loan.buffers[i])] = memory + loan.places[i];
+  }
+}
+
 // For how long this device has waited for others so far.
 std::int64_t Bound::Waited() const {
   std::int64_t all = 0;
@@ -247,6 +294,7 @@ int Bound::Run(std::span<std::byte* const> inputs, std::span<std::byte* const> o
   const Context context{now_, key, &threads, &call, &interrupts};
   const std::size_t last_stop = LastStop(inputs, outputs);
   for (std::size_t i = 0; i < steps_.size(); ++i) {
+    if (!loans_.empty()) Lend(i);
     if (plan_->instructions[i].fixed) continue;
     if (i == last_stop) interrupts.Forbid();
     if (interrupts.Ask()) return -1;

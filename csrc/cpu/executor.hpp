@@ -139,6 +139,8 @@ class Bound {
 
  private:
   void PlanMemory();
+  void PlanLoans();
+  void Lend(std::size_t instruction);
   std::int64_t Waited() const;
   std::size_t LastStop(std::span<std::byte* const> inputs,
                        std::span<std::byte* const> outputs) const;
@@ -148,6 +150,15 @@ class Bound {
   std::vector<std::unique_ptr<Step>> steps_;  // null for a call
   std::vector<const ShapescriptCollectives*> collectives_;
   std::vector<std::byte*> own_, now_;
+  // Buffers that are written where a collective takes them from, from instruction `from` on.
+  struct Loan {
+    std::size_t from;
+    const ShapescriptCollectives* table;
+    std::vector<std::int32_t> buffers;
+    std::vector<std::int64_t> places;  // in bytes
+    std::int64_t bytes;
+  };
+  std::vector<Loan> loans_;
   std::vector<std::size_t> begun_;  // for each output the instruction that first writes it
   std::int64_t call_ = 0;
   Memory run_, fixed_;

@@ -75,6 +75,7 @@ class Group {
                                     &Group::TableScatter,
                                     &Group::TableReduceParts,
                                     &Group::TableGatherParts,
+                                    &Group::TableLend,
                                     0};
   }
 
@@ -121,7 +122,7 @@ class Group {
       T* own = NextSlot<T>(doing);
       in.ForEach(size, [&](T* values, std::int64_t at, std::int64_t length) {
         if (weight == 1.0) {
-          std::memcpy(own + at, values, length * sizeof(T));
+          if (values != own + at) std::memcpy(own + at, values, length * sizeof(T));
         } else {
           Scale(own + at, values, length, weight);
         }
@@ -204,7 +205,7 @@ class Group {
       const std::int64_t end = std::min(total, begin + most);
       T* own = NextSlot<T>(doing);
       in.ForEach(end - begin, [&](T* values, std::int64_t at, std::int64_t length) {
-        std::memcpy(own + at, values, length * sizeof(T));
+        if (values != own + at) std::memcpy(own + at, values, length * sizeof(T));
       });
       MeetAlike(doing);
       std::int64_t before = 0;
@@ -244,7 +245,8 @@ class Group {
     for (std::int64_t begin = 0; begin < longest; begin += most) {
       T* own = NextSlot<T>(doing);
       each(rank_, begin, [&](std::size_t i, std::int64_t at, std::int64_t to, std::int64_t length) {
-        Copy(own + to, static_cast<const T*>(ins[i]) + at, length);
+        const T* values = static_cast<const T*>(ins[i]) + at;
+        if (values != own + to) Copy(own + to, values, length);
       });
       MeetAlike(doing);
       for (std::uint32_t rank = 0; rank < count_; ++rank) {
@@ -417,6 +419,11 @@ class Group {
                                                 static_cast<ShapescriptCombine>(combine));
       });
     });
+  }
+  static void* TableLend(void* self, std::int64_t bytes) {
+    const Group* group = static_cast<Group*>(self);
+    if (bytes > static_cast<std::int64_t>(kSlot)) return nullptr;
+    return group->slots_ + kSlot * (2 * group->rank_ + (group->turn_ ^ 1U));
   }
   static std::int32_t TableReduceParts(void* self, void* const* ins, void* const* outs,
                                        const std::int64_t* lengths, std::int32_t count,
