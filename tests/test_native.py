@@ -277,6 +277,33 @@ def test_sums_and_rows_have_the_same_bits_too() -> None:
     assert all(torch.equal(x, y) for other in others for x, y in zip(first, other, strict=True))
 
 
+def test_gradients_of_gelu_and_softmax_are_one_kernel_each_with_the_same_bits() -> None:
+    """Of the chains' own operations, too: a result between them that is wanted keeps the chain apart."""
+
+    def run(kernels: str, apart: bool) -> tuple[list[torch.Tensor], set[int]]:
+        bench = Bench(b=97)
+        b, x, w = bench.b, bench.input(B, D), bench.input(D, N)
+        scores = b.multiply(b.contract(b.gelu(x), w, (B, N)), 0.5)
+        weights = b.softmax(scores, N)
+        loss = b.sum(b.multiply(b.square(weights), bench.input(B, N)), over=(B, N))
+        gradients = [b.gradient(loss, wanted) for wanted in (scores, x, w)]
+        graph = bench.finish(*gradients)
+        if apart:
+            graph.outputs += [node for node in graph.nodes if node.name in ("exp", "subtract", "erf")]
+        executor = NativeExecutor(graph, kernels=kernels)
+        tiles = [i.arguments[-1] for i in executor.lowered.instructions if i.method == "tiles"]
+        used = {kernel for operations in tiles for kernel, *_ in operations}
+        return executor.run(bench.tensors, bench.counts)[:3], used
+
+    both = {_executor.kernel_numbers()[f"{name}.f32"] for name in ("gelu_gradient", "softmax_gradient")}
+    first, used = run("", False)
+    assert both <= used
+    split, used = run("", True)
+    assert not both & used
+    for other in [split, *(run(kernels, False)[0] for kernels in INSTRUCTIONS)]:
+        assert all(torch.equal(x, y) for x, y in zip(first, other, strict=True))
+
+
 def test_long_sums_are_exact_enough() -> None:
     for axis, shape in ((N, (1 << 20,)), (B, (1 << 16,))):
         graph = Graph(sizes={"n": 1 << 20})
