@@ -287,3 +287,9 @@ def test_a_mesh_of_two_axes(pool: WorkerPool) -> None:
             fetched(runner.run(given, {"b": 7}, None)), on_one(graph, given, {"b": 7}), strict=True
         ):
             torch.testing.assert_close(each, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_a_value_repeated_along_an_axis_of_one_is_put_as_any_other(pool: WorkerPool) -> None:
+    tensor = torch.zeros(()).expand(1)
+    assert tensor.is_contiguous() and tensor.stride() == (0,)
+    assert pool.put(tensor).fetch().tolist() == [0.0]

@@ -25,6 +25,7 @@ import torch
 from shapescript.controller.dataset_items import Rows
 from shapescript.controller.dataset_reading import Numbers, Reader
 from shapescript.controller.loaders import Idle, Loader, end, in_order, keep_idle, new_loaders, pickled, take_idle
+from shapescript.devices.dtypes import as_bytes
 
 LONG = 1.0
 """Seconds that reading has taken before processes are begun: about what it costs to begin one."""
@@ -165,6 +166,4 @@ def same_bits(rows: Rows, others: Rows) -> bool:
 
 
 def _equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    return torch.equal(
-        tensor.contiguous().reshape(-1).view(torch.uint8), other.contiguous().reshape(-1).view(torch.uint8)
-    )
+    return torch.equal(as_bytes(tensor.contiguous()), as_bytes(other.contiguous()))

@@ -1,4 +1,4 @@
-"""How elements lie in torch tensors: the one table of dtypes."""
+"""How elements lie in torch tensors: the one table of dtypes, and a tensor as bytes."""
 
 from __future__ import annotations
 
@@ -23,3 +23,9 @@ DTYPES: dict[str, torch.dtype] = {
 def dtype_of(element: Element) -> torch.dtype:
     """How an element lies in a torch tensor."""
     return DTYPES[element.name]
+
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a contiguous tensor, shared with it."""
+    # laid out anew: what stands along an axis of one value may have any stride, 0 where it was repeated
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)

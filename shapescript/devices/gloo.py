@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from shapescript.devices.combine import combined
+from shapescript.devices.dtypes import as_bytes
 from shapescript.devices.flat_transport import FlatTransport
 from shapescript.devices.transport import Sent
 from shapescript.layout.mesh import Mesh, parts
@@ -105,11 +106,6 @@ def weighted(tensor: torch.Tensor, weight: float) -> torch.Tensor:
     if tensor.dtype in (torch.bfloat16, torch.float16):
         return (tensor.float() * weight).to(tensor.dtype)
     return tensor * weight
-
-
-def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a contiguous tensor, shared with it."""
-    return tensor.reshape(-1).view(torch.uint8)
 
 
 def heard(call: Callable[[], T]) -> T:

@@ -22,7 +22,7 @@ from types import TracebackType
 
 import torch
 
-from shapescript.devices.dtypes import DTYPES, dtype_of
+from shapescript.devices.dtypes import DTYPES, as_bytes, dtype_of
 from shapescript.devices.executors import executor_name
 from shapescript.devices.random_key import RandomKey
 from shapescript.devices.transport import Sent
@@ -44,7 +44,7 @@ from shapescript.devices.workers.failure import PoolClosed, UnknownDeadline, Wor
 from shapescript.devices.workers.launching import Launcher, search_path
 from shapescript.devices.workers.native import native
 from shapescript.devices.workers.scalars import MOST, RUNS, Scalars
-from shapescript.devices.workers.segments import Segment, as_bytes
+from shapescript.devices.workers.segments import Segment
 from shapescript.devices.workers.staging import Place, Staging
 from shapescript.devices.workers.starting import start_workers
 from shapescript.devices.workers.supervisor import Fault

@@ -53,8 +53,3 @@ class Segment:
         """Lets go of it; what was mapped stays until nothing uses it."""
         os.close(self.fileno)
         self._map = None
-
-
-def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a contiguous tensor, shared with it."""
-    return tensor.reshape(-1).view(torch.uint8)

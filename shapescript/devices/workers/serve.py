@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from shapescript.devices.captured.hang import longest_step
-from shapescript.devices.dtypes import DTYPES
+from shapescript.devices.dtypes import DTYPES, as_bytes
 from shapescript.devices.executors import make_executor
 from shapescript.devices.flat_transport import FlatTransport
 from shapescript.devices.gloo import Lost, gloo_transport
@@ -34,7 +34,7 @@ from shapescript.devices.workers.loaded import Loaded
 from shapescript.devices.workers.native import native
 from shapescript.devices.workers.reports import Answer, Failed, send_report
 from shapescript.devices.workers.scalars import Scalars
-from shapescript.devices.workers.segments import Segment, as_bytes
+from shapescript.devices.workers.segments import Segment
 from shapescript.devices.workers.shared_transport import shared_transport
 from shapescript.devices.workers.watchdog import LONGEST, Watchdog
 from shapescript.devices.workers.worker import Start
