@@ -26,7 +26,7 @@ Results = list[torch.Tensor]
 
 def results(text: str, place: Place | None = None, ways: Ways | None = None) -> Results:
     """What `step` gives for each batch."""
-    program = Program(text, place=place)
+    program = Program(text, place=place, warned=True)  # chance writes odd programs
     if ways is not None:
         program.domain.specialiser.make_runner = VirtualPlace(ways).runner
     m = program.call("make")
