@@ -301,7 +301,14 @@ def _result_axis(names: Names, size: tree.Expr, new: bool) -> Axis | None:
             axis = context.axis_named(size.name)
         if axis is None:
             message = f"no operand of the pattern has `{size.name}`, which stands in its result"
-            helps = [f"`repeat` adds an axis: `repeat(b D -> b {size.name} D)`"] if not new else []
+            helps = (
+                []
+                if new
+                else [
+                    f"`rename` gives an axis another name: `rename(x, n={size.name})`",
+                    f"`repeat` adds an axis: `repeat(b D -> b {size.name} D)`",
+                ]
+            )
             context.report("E0403", message, size, helps=helps)
         return axis
     return context.axis_of(size)
