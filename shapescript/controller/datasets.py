@@ -32,7 +32,6 @@ from shapescript.controller.dataset_items import (
     columns_of,
     field_specs,
     in_tensors,
-    rows_of,
 )
 from shapescript.controller.dataset_reading import DROPPED, Reader, Step
 from shapescript.controller.errors import DataError
@@ -40,6 +39,7 @@ from shapescript.controller.loaders import read_ahead
 from shapescript.controller.reading_ahead import read_as_it_pays
 from shapescript.devices.held import Somewhere
 from shapescript.devices.python_draws import epoch_key, seed_example, seeded
+from shapescript.devices.rows import rows_of
 
 Order: TypeAlias = NDArray[np.int64]
 Gather: TypeAlias = Callable[[Rows, Order, int, int], Mapping[str, Somewhere]]

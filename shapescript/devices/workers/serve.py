@@ -24,6 +24,7 @@ from shapescript.devices.flat_transport import FlatTransport
 from shapescript.devices.gloo import Lost, gloo_transport
 from shapescript.devices.held import Somewhere
 from shapescript.devices.profile import Recorded, current_profile, record
+from shapescript.devices.rows import rows_of
 from shapescript.devices.runner import Executes
 from shapescript.devices.transport import Sent
 from shapescript.devices.workers import commands
@@ -167,7 +168,7 @@ class Worker:
             self.values.update(self.gpu.rows(self.datasets[command.dataset], command.first, rows))
             return
         for place, column in enumerate(self.datasets[command.dataset], command.first):
-            self.values[place] = column.index_select(0, rows)
+            self.values[place] = rows_of(column, rows.numpy())
 
     def _fetch(self, command: commands.Fetch) -> None:
         at, size = command.places[self.rank]
