@@ -18,7 +18,8 @@ from shapescript.devices.random_key import RandomKey
 _RUN = struct.Struct("<BIQHHHIHQqq")
 _ROWS = struct.Struct("<BIQQQH")
 _FETCH = struct.Struct("<BQH")
-RUN, ROWS, FETCH, PICKLED = range(4)
+_SCALAR = struct.Struct("<BQ")
+RUN, ROWS, FETCH, SCALAR, PICKLED = range(5)
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,26 @@ class Fetch:
 
 
 @dataclass(frozen=True)
+class PutScalar:
+    """A scalar that is whole on each device, by the name of its dtype and its bytes: a learning rate of each step."""
+
+    value: int
+    dtype: str
+    data: bytes
+
+    def pack(self) -> bytes:
+        """As bytes."""
+        return _SCALAR.pack(SCALAR, self.value) + self.dtype.encode() + b"\0" + self.data
+
+    @staticmethod
+    def unpack(data: bytes) -> PutScalar:
+        """From bytes."""
+        _, value = _SCALAR.unpack_from(data)
+        dtype, _, rest = bytes(data[_SCALAR.size :]).partition(b"\0")
+        return PutScalar(value, dtype.decode(), rest)
+
+
+@dataclass(frozen=True)
 class Pickled:
     """A command that is told seldom."""
 
@@ -184,12 +205,13 @@ class Ask(Pickled):
     question: str
 
 
-Command: TypeAlias = RunPlan | TakeRows | Fetch | Pickled
+Command: TypeAlias = RunPlan | TakeRows | Fetch | PutScalar | Pickled
 
 _UNPACK: Mapping[int, Callable[[bytes], Command]] = {
     RUN: RunPlan.unpack,
     ROWS: TakeRows.unpack,
     FETCH: Fetch.unpack,
+    SCALAR: PutScalar.unpack,
     PICKLED: Pickled.unpack,
 }
 

@@ -36,6 +36,7 @@ from shapescript.devices.workers.commands import (
     LoadPlan,
     OpenDataset,
     Put,
+    PutScalar,
     RunPlan,
     TakeRows,
 )
@@ -237,7 +238,9 @@ class WorkerPool:
         with self._lock:
             number = self._next_value
             self._next_value += 1
-            if len(data) <= INLINE:
+            if not lie.leaves and all(word == WHOLE_WORD for word in lie.layout):
+                command = self._post(PutScalar(number, name, data.numpy().tobytes()).pack())
+            elif len(data) <= INLINE:
                 command = self._post(Put(number, lie, name, 0, len(data), data.numpy().tobytes()).pack())
             else:
                 at = self._stage(data)

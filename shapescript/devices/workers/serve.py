@@ -124,6 +124,9 @@ class Worker:
                 self._take_rows(command)
             case commands.Fetch():
                 self._fetch(command)
+            case commands.PutScalar():
+                data = torch.frombuffer(bytearray(command.data), dtype=DTYPES[command.dtype])
+                self.values[command.value] = data.reshape(()).to(self.device)
             case commands.Put():
                 self._put(command)
             case commands.LoadPlan():
