@@ -102,6 +102,10 @@ class Lie:
 
     def devices(self) -> list[int]:
         """The devices whose parts make the value: the first of those that have the same."""
+        return self._devices
+
+    @cached_property
+    def _devices(self) -> list[int]:
         return [
             device
             for device in range(self.mesh.count)
@@ -113,6 +117,10 @@ class Lie:
 
     def join(self, local: Mapping[int, torch.Tensor]) -> torch.Tensor:
         """The whole value of what the `devices` have."""
+        if not self.leaves and len(self.layout) == 1 and not isinstance(self.layout[0], Sharded):
+            # a loss, which may be looked at in every step
+            (word,), parts_of_it = self.layout, list(local.values())
+            return combined(parts_of_it, word.kind) if isinstance(word, Partial) else parts_of_it[0]
         found = {self.mesh.coordinates(device): tensor for device, tensor in local.items()}
         # what was cut last is joined first
         for axis in reversed(range(len(self.layout))):
