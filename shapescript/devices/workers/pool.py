@@ -432,7 +432,8 @@ class WorkerPool:
 
     def _stage(self, data: torch.Tensor) -> Place:
         place = self._staging.place(len(data))
-        self._staging.segment.bytes_at(place.start, len(data)).copy_(data)
+        # by this thread alone: torch shares a copy with threads of its own, which wait in a loop for workers' cores
+        self._staging.segment.bytes_at(place.start, len(data)).numpy()[:] = data.numpy()
         return place
 
     def _post(self, command: bytes) -> int:
