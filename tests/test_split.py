@@ -7,6 +7,7 @@ devices, by the plans that workers run; one of each kind runs on workers.
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from on_virtual_devices import VirtualPlace, Ways
 from programs import Program, tensors
 from several import devices, dims_of
 
+from shapescript.cli.main import main
 from shapescript.controller.placing import Place
 from shapescript.layout.mesh import Mesh
 
@@ -121,3 +123,16 @@ def test_options_change_no_result_on_workers(splits: tuple[str, ...], shard: boo
 
 def test_a_grid_of_workers() -> None:
     compare(trained(devices(4, ("H", "Hd", "V"), True, text=GPT, by=2)))
+
+
+def test_a_dim_from_python_is_divided_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "widths.py").write_text("def width():\n    return 8\n")
+    program = tmp_path / "wide.ss"
+    program.write_text(
+        "devices cpu[0 1 2]\n    split H\n\nimport python widths\n\ndim H = widths.width()\n\n"
+        "fn main():\n    print(ones[H])\n"
+    )
+    assert main(["run", str(program)]) == 1
+    told = capsys.readouterr().err
+    assert "error[E1903]: `H` is 8, which 3 devices don't divide" in told
+    assert "use 1, 2, 4 or 8 devices" in told

@@ -22,12 +22,14 @@ from shapescript.devices.workers.launching import Launcher
 from shapescript.diagnostics.render import render_all
 from shapescript.placement.kinds import Kind, Placement
 from shapescript.room import room
+from shapescript.specialise.domain import problem
 from shapescript.specialise.evaluator import Evaluator
 from shapescript.specialise.expressions import evaluate
 from shapescript.specialise.specialise import Specialised
 from shapescript.syntax import tree
+from shapescript.types.check_dims import not_divided
 from shapescript.types.size import Size, SizeError
-from shapescript.types.typed import DimInfo, TypedProgram
+from shapescript.types.typed import DevicesInfo, DimInfo, TypedProgram
 
 
 def run_program(
@@ -155,7 +157,23 @@ def sizes_of(program: TypedProgram, folder: Path) -> dict[str, int]:
             info.axis.size.evaluate(sizes)
         except SizeError as error:
             raise ShapeError(f"dim `{info.name}`: {error}") from None
+    if program.devices is not None:
+        check_divided(program, program.devices, sizes)
     return sizes
+
+
+def check_divided(program: TypedProgram, devices: DevicesInfo, sizes: Mapping[str, int]) -> None:
+    """E1903 for split dims whose values the checker couldn't know.
+
+    Raises:
+        ProgramError: the devices don't divide one.
+    """
+    for name, size in devices.dims.items():
+        value = size.evaluate(sizes)
+        if value % devices.mesh[-1]:
+            message, help = not_divided(devices, name, value)
+            node = program.dims[name].node
+            raise problem("E1903", message, program.source.span(node.start, node.end), helps=(help,))
 
 
 def python_size(program: TypedProgram, info: DimInfo, folder: Path, sizes: Mapping[str, int]) -> int:

@@ -146,18 +146,27 @@ def _not_divided(
     here: Declarations, devices: DevicesInfo, option: tree.DeviceOption, info: DimInfo, value: int
 ) -> None:
     """E1903, with the numbers that would do: of devices, or with `by` of parts."""
-    parts, many = devices.mesh[-1], len(devices.mesh) > 1
-    fitting = [n for n in range(1, value + 1) if value % n == 0 and (devices.count % n == 0 or not many)]
-    what = "parts" if many else "devices"
-    instead = f"write `by {choice(fitting)}`" if many else f"use {choice(fitting)} device{'s' if value > 1 else ''}"
+    parts = devices.mesh[-1]
+    message, help = not_divided(devices, option.name, value)
     here.report(
         "E1903",
-        f"`{option.name}` is {value}, which {parts} {what} don't divide",
+        message,
         here.source.span(option.name_start, option.name_start + len(option.name)),
         f"{value} isn't a multiple of {parts}",
         (Label(name_span(here.source, info.node), f"`{option.name}` is {value}"),),
         notes=(f"with `split {option.name}` each device holds an equal part of every axis `{option.name}`",),
-        helps=(f"{instead}, or make `{option.name}` a multiple of {parts}, such as {(value // parts + 1) * parts}",),
+        helps=(help,),
+    )
+
+
+def not_divided(devices: DevicesInfo, name: str, value: int) -> tuple[str, str]:
+    """That the devices, or the parts of `by`, don't divide a split dim's value; and what would do."""
+    parts, many = devices.mesh[-1], len(devices.mesh) > 1
+    fitting = [n for n in range(1, value + 1) if value % n == 0 and (devices.count % n == 0 or not many)]
+    instead = f"write `by {choice(fitting)}`" if many else f"use {choice(fitting)} device{'s' if value > 1 else ''}"
+    return (
+        f"`{name}` is {value}, which {parts} {'parts' if many else 'devices'} don't divide",
+        f"{instead}, or make `{name}` a multiple of {parts}, such as {(value // parts + 1) * parts}",
     )
 
 
