@@ -80,8 +80,7 @@ class LocalRunner:
         given_up: Collection[int] = (),
     ) -> Sequence[Somewhere]:
         """The outputs."""
-        here = [each if isinstance(each, torch.Tensor) else each.fetch() for each in inputs]
-        return self.executor.run(here, counts, key, given_up)
+        return self.executor.run(taken_by(self.executor, inputs), counts, key, given_up)
 
     def finish(self) -> None:
         """Waits for what is still being done, and raises what it met."""

@@ -17,7 +17,7 @@ from shapescript.devices.captured.machine import Machine
 from shapescript.devices.captured.rows import DatasetRows
 from shapescript.devices.held import Somewhere
 from shapescript.devices.random_key import RandomKey
-from shapescript.devices.runner import Border, LocalRunner, taken_by
+from shapescript.devices.runner import Border, LocalRunner
 from shapescript.ir.graph import Graph
 
 
@@ -36,7 +36,7 @@ class CapturedRunner(LocalRunner):
         given_up: Collection[int] = (),
     ) -> Sequence[Somewhere]:
         """The outputs."""
-        outputs: list[Somewhere] = [*self.captured.run(taken_by(self.captured, inputs), counts, key, given_up)]
+        outputs = [*super().run(inputs, counts, key, given_up)]
         for place, scalar in self.captured.scalars().items():
             outputs[place] = scalar
         return outputs

@@ -8,6 +8,7 @@ operations in the same order.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
@@ -28,8 +29,8 @@ class _NoMatch(Exception):
     """The chain is another one."""
 
 
-class _Chain:
-    """A chain that ends with an operation `end`; `_match` finds it, or raises `_NoMatch`."""
+class _Chain(ABC):
+    """A chain that ends with an operation `end`."""
 
     name: str
     end: str
@@ -57,8 +58,13 @@ class _Chain:
                 self.uses[reg] = self.uses.get(reg, 0) + 1
         self.inside: list[Op] = [last]
 
+    @abstractmethod
     def _match(self, last: Op) -> None:
-        raise NotImplementedError
+        """Replaces the chain that ends so.
+
+        Raises:
+            _NoMatch: it is another one.
+        """
 
     def _put(self, last: Op, results: tuple[int, ...], operands: tuple[int, ...]) -> None:
         """Puts the one operation for those inside, of which nothing but the results may be used elsewhere."""
