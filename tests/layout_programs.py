@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from programs import Program, tensors
 
 Batch = dict[str, torch.Tensor]
+
+
+def gone_through(program: Program, text: Text, rows: Sequence[int]) -> list[torch.Tensor]:
+    """What each step of a program gives, for batches of so many rows, and its parameters after them."""
+    random = torch.Generator().manual_seed(3)
+    m = program.call("make")
+    opt = program.call("optimizer", m)
+    found: list[torch.Tensor] = []
+    for n in rows:
+        result = program.call("step", m, opt, text.batch(n, random))
+        assert isinstance(result, tuple)
+        found.extend(result)
+    found.extend(tensors(m).values())
+    return found
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import CHAPTER
 
 from shapescript.cli import main
 from shapescript.cli.main import joined_devices
@@ -40,36 +41,6 @@ import python augment
 
 fn augmented(batch: [b] Digit) -> [b D]:
     return augment.random_crop(batch.img) as [b D]
-"""
-
-CHAPTER = """\
-devices cuda[0 1 2]
-
-dim D  = 784
-dim Hd = 256
-dim C  = 10
-
-model Mlp:
-    param w1: [D Hd] = normal(std=0.02)
-    param w2: [Hd C] = normal(std=0.02)
-
-data Digit:
-    img:   [D]
-    label: [] Index[C]
-
-fn loss(m: Mlp, batch: [b] Digit) -> [] NonNeg:
-    return cross_entropy(batch.img @ m.w1 |> gelu |> matmul(m.w2), batch.label, over=C)
-
-fn step(mut m: Mlp, mut opt: AdamW[Mlp], batch: [b] Digit) -> [] NonNeg:
-    l, g = value_and_grad(loss, m, batch)
-    update(mut m, mut opt, g)
-    return l
-
-fn train(mut m: Mlp, data: Dataset[Digit], epochs: int):
-    opt = adamw(m, lr=3e-4)
-    for epoch in 0..epochs:
-        for batch in data |> shuffle(seed=epoch) |> batches(64):
-            print("loss", step(mut m, mut opt, batch))
 """
 
 

@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 import torch
-from layout_programs import TEXTS, Text
+from layout_programs import TEXTS, Text, gone_through
 from programs import Program, tensors
 from shimmed_machine import ShimmedMachine
 from test_registry import CASES, COUNTS, build
@@ -74,16 +74,7 @@ def trained(text: Text, rows: tuple[int, ...], place: CapturedPlace | None) -> l
     program = Program(text.program)
     if place is not None:
         program.domain.specialiser.make_runner = place.runner
-    random = torch.Generator().manual_seed(3)
-    m = program.call("make")
-    opt = program.call("optimizer", m)
-    found: list[torch.Tensor] = []
-    for n in rows:
-        result = program.call("step", m, opt, text.batch(n, random))
-        assert isinstance(result, tuple)
-        found.extend(result)
-    found.extend(tensors(m).values())
-    return found
+    return gone_through(program, text, rows)
 
 
 @pytest.mark.parametrize("text", [pytest.param(text, id=text.name) for text in TEXTS])

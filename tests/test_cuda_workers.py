@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from layout_programs import TEXTS, Text
-from programs import Program, tensors
+from layout_programs import TEXTS, Text, gone_through
+from programs import CHAPTER, Program
 from several import dims_of
 from shimmed_cuda import ROOT, compiled, shimmed
 from shimmed_machine import ShimmedMachine
@@ -99,17 +99,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
 
 
 def trained(text: Text, rows: tuple[int, ...], place: SeveralDevices | None) -> list[torch.Tensor]:
-    program = Program(text.program, place=place)
-    random = torch.Generator().manual_seed(3)
-    m = program.call("make")
-    opt = program.call("optimizer", m)
-    found: list[torch.Tensor] = []
-    for n in rows:
-        result = program.call("step", m, opt, text.batch(n, random))
-        assert isinstance(result, tuple)
-        found.extend(result)
-    found.extend(tensors(m).values())
-    return found
+    return gone_through(Program(text.program, place=place), text, rows)
 
 
 @pytest.mark.parametrize("text", [pytest.param(text, id=text.name) for text in TEXTS])
@@ -125,36 +115,8 @@ def test_programs_train_as_on_one_device(text: Text, pool: WorkerPool) -> None:
 # --- the chapter's program, as a user runs it
 
 
-CHAPTER = """
-devices cuda[0 1 2]
-
-dim D  = 784
-dim Hd = 256
-dim C  = 10
-
-model Mlp:
-    param w1: [D Hd] = normal(std=0.02)
-    param w2: [Hd C] = normal(std=0.02)
-
-data Digit:
-    img:   [D]
-    label: [] Index[C]
-
+TRAINING = f"""{CHAPTER}
 import python digits
-
-fn loss(m: Mlp, batch: [b] Digit) -> [] NonNeg:
-    return cross_entropy(batch.img @ m.w1 |> gelu |> matmul(m.w2), batch.label, over=C)
-
-fn step(mut m: Mlp, mut opt: AdamW[Mlp], batch: [b] Digit) -> [] NonNeg:
-    l, g = value_and_grad(loss, m, batch)
-    update(mut m, mut opt, g)
-    return l
-
-fn train(mut m: Mlp, data: Dataset[Digit], epochs: int):
-    opt = adamw(m, lr=3e-4)
-    for epoch in 0..epochs:
-        for batch in data |> shuffle(seed=epoch) |> batches(64):
-            print("loss", step(mut m, mut opt, batch))
 
 fn main():
     m = Mlp(seed=0)
@@ -174,7 +136,7 @@ def some():
 def losses(folder: Path, devices: str, place: Place, capsys: pytest.CaptureFixture[str]) -> list[float]:
     """What the program prints on some devices."""
     (folder / "digits.py").write_text(DIGITS)
-    (folder / "program.ss").write_text(CHAPTER)
+    (folder / "program.ss").write_text(TRAINING)
     session = Session(folder / "program.ss", "program.ss", devices)
     assert not session.diagnostics
     run_program(session.typed, session.placed.kinds, {}, 0, session.path, place)

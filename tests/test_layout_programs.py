@@ -10,9 +10,9 @@ from functools import cache
 
 import pytest
 import torch
-from layout_programs import TEXTS, Text
+from layout_programs import TEXTS, Text, gone_through
 from on_virtual_devices import VirtualPlace, Ways
-from programs import Program, tensors
+from programs import Program
 
 from shapescript.layout.mesh import Mesh
 
@@ -25,16 +25,7 @@ def trained(text: Text, ways: Ways | None) -> tuple[list[torch.Tensor], VirtualP
     place = VirtualPlace(ways) if ways is not None else None
     if place is not None:
         program.domain.specialiser.make_runner = place.runner
-    random = torch.Generator().manual_seed(3)
-    m = program.call("make")
-    opt = program.call("optimizer", m)
-    found: list[torch.Tensor] = []
-    for n in ROWS:
-        result = program.call("step", m, opt, text.batch(n, random))
-        assert isinstance(result, tuple)
-        found.extend(result)
-    found.extend(tensors(m).values())
-    return found, place
+    return gone_through(program, text, ROWS), place
 
 
 @cache
