@@ -19,7 +19,7 @@ from shapescript.ir.graph import Node, Rewriter
 from shapescript.layout.laid import LaidGraph, Part
 from shapescript.layout.roles import is_elementwise
 from shapescript.layout.words import SHARDED, Layout, all_whole, flat_atom, here, own
-from shapescript.ops.registry import REGISTRY
+from shapescript.ops.registry import REGISTRY, Op
 from shapescript.ops.rules import attribute
 from shapescript.types.axes import Axis
 from shapescript.types.size import Size
@@ -231,8 +231,8 @@ class _Halved(Rewriter):
         self._add(node, REGISTRY[name], x, self._part_axes(node), attributes)
         self._note(node, (SHARDED,))
 
-    def _add(self, old: Node, op: object, x: Node, axes: Iterable[Axis], attributes: dict[str, object]) -> None:
-        made = Node(op, (x,), attributes, tuple(axes), old.element, old.span)  # type: ignore[arg-type]
+    def _add(self, old: Node, op: Op, x: Node, axes: Iterable[Axis], attributes: dict[str, object]) -> None:
+        made = Node(op, (x,), attributes, tuple(axes), old.element, old.span)
         self.now[old.number] = self.graph.append(made)
 
     def _note(self, old: Node, layout: Layout) -> None:
