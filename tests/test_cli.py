@@ -315,4 +315,4 @@ def test_a_step_is_compiled_once_for_all_batches_and_rates(folder: Path) -> None
     done = run_process(["run", "--plan", "train.ss"], folder)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 9
-    assert re.fullmatch(r"fn step: specialised 1 times, \d+\.\d\d s\n", done.stderr)
+    assert re.fullmatch(r"fn step: specialised once, \d+\.\d\d s\n", done.stderr)

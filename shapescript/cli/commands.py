@@ -156,7 +156,8 @@ def run_main(session: Session, values: dict[str, object], count: bool = False) -
     if count:
         sys.stdout.flush()
         for name, often in specialised.items():
-            print(f"fn {name}: specialised {often.times} times, {often.seconds:.2f} s", file=sys.stderr)
+            times = "once" if often.times == 1 else f"{often.times} times"
+            print(f"fn {name}: specialised {times}, {often.seconds:.2f} s", file=sys.stderr)
     return 0
 
 
